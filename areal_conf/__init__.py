@@ -1,0 +1,50 @@
+"""Backend strings, GPU plans and layout sweeps for Hydra apps that train language models with RL.
+
+Everything public is imported from here. Names are loaded when they are first used, so that the
+plugin, which Hydra imports at the start of every app, costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from areal_conf._version import __version__
+
+if TYPE_CHECKING:
+    from areal_conf.allocation import (
+        ModelAllocation,
+        ParallelStrategy,
+        SchedulingStrategy,
+        SchedulingStrategyType,
+    )
+    from areal_conf.errors import AllocationError
+
+_HOMES = {
+    "AllocationError": "errors",
+    "ModelAllocation": "allocation",
+    "ParallelStrategy": "allocation",
+    "SchedulingStrategy": "allocation",
+    "SchedulingStrategyType": "allocation",
+}
+
+__all__ = [
+    "AllocationError",
+    "ModelAllocation",
+    "ParallelStrategy",
+    "SchedulingStrategy",
+    "SchedulingStrategyType",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if home := _HOMES.get(name):
+        value = getattr(importlib.import_module(f"areal_conf.{home}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,206 @@
+"""What goes wrong, told to the person who typed the string.
+
+`AllocationError` is the one exception of the language and of everything built on it. `CODES` is the
+list of all error and warning codes; the documentation and the command line read it from here.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any, Literal, NamedTuple
+
+CODES: dict[str, str] = {
+    "AC101": "no backend prefix",
+    "AC102": "unknown backend",
+    "AC103": "unknown dimension letter",
+    "AC104": "dimension not valid for this backend",
+    "AC105": "dimension given twice",
+    "AC106": "size missing, zero, with a leading zero, not ASCII, or too large",
+    "AC107": "parentheses or brackets not balanced",
+    "AC108": "malformed attn or ffn section",
+    "AC109": "empty string",
+    "AC110": "more than one component in a per-engine backend",
+    "AC111": "unexpected text",
+    "AC112": "bad component name",
+    "AC201": "p differs between attn and ffn",
+    "AC202": "world sizes of attn and ffn differ",
+    "AC203": "d of ffn cannot be derived",
+    "AC204": "expert sizes do not divide the world size, or a mesh rule of the backend fails",
+    "AC205": "this backend has no attn/ffn form",
+    "AC206": "dimension over 1 not valid in this section",
+    "AC301": "engine has no backend and none to inherit",
+    "AC302": "backend of the wrong role",
+    "AC303": "colocation target missing, unknown, itself, or initialised later than its guest",
+    "AC304": "colocated engines differ in GPUs",
+    "AC305": "colocation target is itself colocated",
+    "AC306": "more GPUs than the cluster has",
+    "AC307": "an instance or an engine does not fit whole nodes",
+    "AC308": "SPMD: GPUs asked for are not exactly the cluster's",
+    "AC309": "a value of the wrong type",
+}
+"""Every code and its meaning. Codes are stable: a code is never used again for something else."""
+
+_MAX_SHOWN = 60
+_MAX_LINE = 160
+
+
+def clip(text: str, limit: int = _MAX_SHOWN) -> str:
+    """`text` made safe to print on one line: control characters escaped, the middle cut if long."""
+    if len(text) > limit:
+        text = f"{text[: limit // 2]}…{text[-(limit // 2) :]}"
+    return "".join(map(_shown, text))
+
+
+def _shown(char: str) -> str:
+    return char if char.isprintable() else char.encode("unicode_escape", "replace").decode("ascii")
+
+
+def _width(text: str) -> int:
+    """Columns that `text` takes in a terminal (wide East Asian characters take two)."""
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
+
+
+def underline(text: str, span: tuple[int, int], limit: int = _MAX_LINE) -> tuple[str, str]:
+    """`text` on one line, cut around `span` where it is long, and the marker line below it.
+
+    A span of no characters (something is missing there) is marked by one caret.
+    """
+    start, end = span
+    left, right = 0, len(text)
+    if right > limit:
+        left = max(0, min(start - limit // 3, right - limit))
+        right = min(right, left + limit)
+    end = min(end, right)
+    head = "".join(map(_shown, text[left:start]))
+    body = "".join(map(_shown, text[start:end]))
+    tail = "".join(map(_shown, text[end:right]))
+    if left:
+        head = "…" + head
+    if right < len(text):
+        tail += "…"
+    return head + body + tail, " " * _width(head) + "^" * max(1, _width(body))
+
+
+class AllocationError(ValueError):
+    """A backend string, a layout or a plan that cannot be used as it is.
+
+    Attributes:
+        code: stable code such as ``"AC104"``, one of `CODES`.
+        message: what is wrong, in one sentence.
+        text: the string that was read (a ``repr`` where the value was no string).
+        span: ``(start, end)`` in `text`: the characters at fault. Empty where something is missing.
+        path: config path of the value, such as ``"actor.backend"``; None where not known.
+        hint: what to write instead; never empty.
+        errors: everything wrong with the same input, this error first.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        hint: str,
+        text: str = "",
+        span: tuple[int, int] | None = None,
+        path: str | None = None,
+        others: tuple[AllocationError, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.text = text
+        self.span = (0, len(text)) if span is None else span
+        self.path = path
+        self._others = others
+
+    @property
+    def errors(self) -> tuple[AllocationError, ...]:
+        """All that is wrong with the input, this error first."""
+        return (self, *self._others)
+
+    def at(self, path: str) -> AllocationError:
+        """The same error (and its companions), found at the config path `path`."""
+        return AllocationError(
+            self.code,
+            self.message,
+            hint=self.hint,
+            text=self.text,
+            span=self.span,
+            path=path,
+            others=tuple(error.at(path) for error in self._others),
+        )
+
+    def followed_by(self, others: list[AllocationError]) -> AllocationError:
+        """This error, carrying `others` as further things wrong with the same input."""
+        self._others = (*self._others, *others)
+        return self
+
+    def describe(self) -> str:
+        """This error alone (without its companions), as text of a few lines."""
+        where = f"{clip(self.path)}: " if self.path else ""
+        lines = [f"{where}{self.code}: {clip(self.message, 600)}"]
+        if self.text:
+            shown, marker = underline(self.text, self.span)
+            lines += [f"  {shown}", f"  {marker}"]
+        lines.append(f"hint: {clip(self.hint, 900)}")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        more = len(self._others)
+        tail = f"\n({more} more: {', '.join(e.code for e in self._others[:8])})" if more else ""
+        return self.describe() + tail
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (
+            self.code,
+            self.message,
+            self.hint,
+            self.text,
+            self.span,
+            self.path,
+            self._others,
+        )
+
+
+def _rebuild(
+    code: str,
+    message: str,
+    hint: str,
+    text: str,
+    span: tuple[int, int],
+    path: str | None,
+    others: tuple[AllocationError, ...],
+) -> AllocationError:
+    return AllocationError(code, message, hint=hint, text=text, span=span, path=path, others=others)
+
+
+class Finding(NamedTuple):
+    """What a check found: an error stops the run, a warning does not."""
+
+    severity: Literal["error", "warning"]
+    error: AllocationError
+
+
+def wrong_type(
+    value: object, expected: str, *, hint: str, path: str | None = None
+) -> AllocationError:
+    """AC309: `value` is of the wrong type; the message names the type and the value."""
+    shown = _safe_repr(value)
+    return AllocationError(
+        "AC309",
+        f"expected {expected}, got {type(value).__name__}: {clip(shown)}",
+        hint=hint,
+        text=clip(shown),
+        path=path,
+    )
+
+
+def _safe_repr(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception as error:  # a broken __repr__ must not hide what is wrong
+        return f"<{type(value).__name__} whose repr fails: {type(error).__name__}>"

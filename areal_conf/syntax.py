@@ -1,0 +1,833 @@
+"""The language of backend strings: from text to sizes, or to every fault with its span.
+
+    spec     = backend [ "[" name "]" ] ":" ( dims | moe )
+    backend  = a name in the table of backends
+    dims     = dim { dim }                     any order, each letter at most once
+    dim      = ( "d" | "t" | "p" | "c" | "e" ) size
+    moe      = "(" section ")" | section       parentheses both or neither
+    section  = "attn" ":" dims "|" "ffn" ":" dims
+    size     = a decimal integer from 1, no leading zero, ASCII digits only
+    name     = [A-Za-z_][A-Za-z0-9_]*
+
+Blanks (space, tab, line break) between tokens mean nothing.
+
+Two readers share this grammar. `_read` takes well-formed text in one regular expression and is what
+good strings meet. `_Parser`, one method per rule, runs where that says no: it collects every fault
+with its span (the methods named ``bad_...``) and is the reference that `_read` is tested against.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, NoReturn
+
+from areal_conf.backends import (
+    BACKENDS,
+    DIMENSIONS,
+    MAX_SIZE,
+    OLD_LETTERS,
+    SECTIONS,
+    Backend,
+    Sizes,
+    broken_rules,
+    legal_expert_sizes,
+    with_dimension,
+)
+from areal_conf.errors import AllocationError, clip
+
+_B = r"[ \t\r\n]*"
+_HEAD = re.compile(rf"{_B}([A-Za-z_]\w*){_B}(?:\[{_B}([A-Za-z_]\w*){_B}\]{_B})?:", re.ASCII)
+_MOE = re.compile(rf"{_B}(?:(\(){_B})?attn{_B}:")
+_FFN = re.compile(rf"{_B}\|{_B}ffn{_B}:")
+_DIM = re.compile(rf"{_B}([A-Za-z])(?:{_B}([0-9]+))?")
+_CLOSE = re.compile(rf"{_B}\)")
+_END = re.compile(rf"{_B}\Z")
+_BLANK = re.compile(_B)
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_DIMS = rf"(?:[dtpce]{_B}[1-9][0-9]{{0,6}}{_B})+"
+_WELL_FORMED = re.compile(
+    rf"{_B}([a-z]\w*){_B}(?:\[{_B}([A-Za-z_]\w*){_B}\]{_B})?:{_B}"
+    rf"(?:({_DIMS})|(?:(\(){_B})?attn{_B}:{_B}({_DIMS})\|{_B}ffn{_B}:{_B}({_DIMS})(?:(\)){_B})?)\Z",
+    re.ASCII,
+)
+_PAIR = re.compile(rf"([a-z]){_B}([0-9]+)")
+_FIRST_WORD = re.compile(r"[^\s:\[\](){}|+,.;=\\]+")
+_BARE_DIMS = re.compile(r"(?:[a-z][0-9]+)+")
+_NON_ASCII_DIGITS = re.compile(r"[^\W\d_]?(\d+)")
+
+_MAX_FAULTS = 32
+_MAX_REPAIRED = 400
+_EXAMPLES = {
+    "sglang": "sglang:d2t4",
+    "vllm": "vllm:d2t4",
+    "fsdp": "fsdp:d8",
+    "megatron": "megatron:d2p2t4",
+    "archon": "archon:d8",
+}
+_FOLDED_EXAMPLE = "megatron:(attn:d4p2t2c2|ffn:d2p2t4e2)"
+
+Span = tuple[int, int]
+
+
+class Spec(NamedTuple):
+    """A backend string, read."""
+
+    backend: Backend
+    name: str | None
+    sizes: Sizes
+
+
+class _Dim(NamedTuple):
+    size: int
+    start: int
+    end: int
+
+
+class _Fault(NamedTuple):
+    """One thing wrong: `fixes` are candidate texts, of which only the valid ones are shown."""
+
+    code: str
+    start: int
+    end: int
+    message: str
+    fixes: tuple[str, ...] = ()
+    advice: str = ""
+
+
+def parse_spec(text: str) -> Spec:
+    """Read one backend string.
+
+    Raises:
+        AllocationError: with every fault in `errors`, syntax by position, then AC2xx by number.
+    """
+    spec = _read(text)
+    if spec is None:
+        parser = _Parser(text)
+        spec = parser.spec()
+        if spec is None:
+            _fail(text, parser.faults)
+    return spec
+
+
+def _read(text: str) -> Spec | None:
+    """The meaning of a well-formed and valid `text`, at once; None for anything else."""
+    m = _WELL_FORMED.match(text)
+    if m is None:
+        return None
+    word, name, plain, opened, attn, ffn, closed = m.groups()
+    backend = BACKENDS.get(word)
+    if backend is None:
+        return None
+    pairs = _PAIR.findall(plain or attn)
+    get = dict(pairs).get
+    d, t, p, c, e, etp = (
+        int(get("d", 1)),
+        int(get("t", 1)),
+        int(get("p", 1)),
+        int(get("c", 1)),
+        1,
+        1,
+    )
+    world = d * t * p * c
+    given = len(pairs)
+    if plain:
+        e = int(get("e", 1))
+        if world % (p * e):
+            return None
+        dims = backend.dims
+        for letter, size in pairs:
+            if letter not in dims and size != "1":
+                return None
+    else:
+        if not backend.folding or (opened is None) != (closed is None) or get("e", "1") != "1":
+            return None
+        ffn_pairs = _PAIR.findall(ffn)
+        ffn_get = dict(ffn_pairs).get
+        etp, e = int(ffn_get("t", 1)), int(ffn_get("e", 1))
+        rest = p * etp * e
+        if (
+            len({x for x, _ in ffn_pairs}) != len(ffn_pairs)
+            or int(ffn_get("p", p)) != p
+            or ffn_get("c", "1") != "1"
+            or world % rest
+            or int(ffn_get("d", world // rest)) * rest != world
+        ):
+            return None
+    sizes = Sizes(d, t, p, c, e, etp)
+    if (
+        world > MAX_SIZE
+        or len(dict(pairs)) != given
+        or max(sizes) > MAX_SIZE
+        or (backend.mesh is not None and backend.mesh(sizes))
+    ):
+        return None
+    return Spec(backend, name, sizes)
+
+
+class _Parser:
+    __slots__ = ("faults", "pos", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.pos = 0
+        self.faults: list[_Fault] = []
+
+    # -- the rules of the grammar ------------------------------------------------------------
+
+    def spec(self) -> Spec | None:
+        """spec = backend [ "[" name "]" ] ":" ( dims | moe )"""
+        head = _HEAD.match(self.text)
+        backend, name = BACKENDS.get(head[1]) if head else None, head[2] if head else None
+        if head and backend:
+            self.pos = head.end()
+        else:
+            backend, name = self.bad_head()
+        if backend is None:
+            return None
+        moe = _MOE.match(self.text, self.pos)
+        sizes = self.moe(backend, moe) if moe else self.plain(backend)
+        if sizes is None or self.faults:
+            return None
+        return Spec(backend, name, sizes)
+
+    def plain(self, backend: Backend) -> Sizes | None:
+        """dims, and nothing after them"""
+        start, faults = self.pos, len(self.faults)
+        if not (dims := self.dims(backend)) and len(self.faults) == faults:
+            self.bad_start_of_dims(backend)
+        self.end()
+        if self.faults:
+            return None
+        sizes = Sizes(*[dims[x].size if x in dims else 1 for x in "dtpce"])
+        if sizes.world > MAX_SIZE:
+            self.bad_world(start, sizes.world)
+        elif sizes.e > 1 and (broken := broken_rules(backend, sizes)):
+            self.bad_mesh(backend, sizes, broken, dims["e"])
+        return sizes
+
+    def moe(self, backend: Backend, opening: re.Match[str]) -> Sizes | None:
+        """moe = "(" section ")" | section"""
+        self.pos = opening.end()
+        attn = self.dims(backend, "attn")
+        if not attn:
+            self.bad_empty_section("attn")
+        if ffn_at := _FFN.match(self.text, self.pos):
+            self.pos = ffn_at.end()
+            ffn = self.dims(backend, "ffn")
+            if not ffn:
+                self.bad_empty_section("ffn")
+        else:
+            ffn = None
+            self.bad_second_section()
+        if opening[1]:
+            if close := _CLOSE.match(self.text, self.pos):
+                self.pos = close.end()
+            elif ffn is None or _END.match(self.text, self.pos):
+                at = opening.start(1)
+                self.fault("AC107", at, at + 1, "'(' is never closed", self.text.rstrip() + ")")
+                if ffn is not None:
+                    self.pos = len(self.text)
+        if ffn is not None:
+            self.end()
+        if self.faults or ffn is None:
+            return None
+        return self.folded(backend, attn, ffn, opening)
+
+    def dims(self, backend: Backend, section: str = "") -> dict[str, _Dim]:
+        """dims = dim { dim }, dim = letter size"""
+        text = self.text
+        # Inside a section, and for a backend that has none, which letters count is said later.
+        allowed = "dtpce" if section else backend.dims
+        found: dict[str, _Dim] = {}
+        while m := _DIM.match(text, self.pos):
+            letter, digits = m.groups()
+            self.pos = m.end()
+            if (
+                digits
+                and digits[0] != "0"
+                and len(digits) < 8
+                and letter in DIMENSIONS
+                and letter not in found
+                and (size := int(digits)) <= MAX_SIZE
+            ):
+                found[letter] = _Dim(size, m.start(1), m.end())
+                if size > 1 and letter not in allowed:
+                    self.bad_letter_for(backend, letter, size, found)
+            else:
+                self.bad_dim(backend, m, found)
+            if len(self.faults) >= _MAX_FAULTS:
+                break
+        return found
+
+    def end(self) -> None:
+        """nothing but blanks up to the end of the text"""
+        if not _END.match(self.text, self.pos) and len(self.faults) < _MAX_FAULTS:
+            self.bad_rest()
+
+    # -- meaning of the attn/ffn form ----------------------------------------------------------
+
+    def folded(
+        self,
+        backend: Backend,
+        attn: dict[str, _Dim],
+        ffn: dict[str, _Dim],
+        opening: re.Match[str],
+    ) -> Sizes | None:
+        """Sizes of the attn/ffn form: one world, dealt twice (SPEC 3.3)."""
+        if not backend.folding:
+            self.bad_folding(backend, opening)
+            return None
+        get_a = {x: attn[x].size if x in attn else 1 for x in SECTIONS["attn"]}
+        get_f = {x: ffn[x].size for x in SECTIONS["ffn"] if x in ffn}
+        p = get_a["p"]
+        etp, e, ffn_p = get_f.get("t", 1), get_f.get("e", 1), get_f.get("p", p)
+        sizes = Sizes(get_a["d"], get_a["t"], p, get_a["c"], e, etp)
+        world = sizes.world
+        if world > MAX_SIZE:
+            self.bad_world(opening.start(), world)
+            return None
+        if ffn_p != p:
+            self.bad_ffn_p(ffn["p"], p)
+        if "d" in get_f:
+            if (other := get_f["d"] * ffn_p * etp * e) != world:
+                self.bad_ffn_world(ffn, world, other, sizes)
+        elif world % (p * etp * e):
+            self.bad_ffn_d(backend, ffn, sizes)
+        if not self.faults and (broken := broken_rules(backend, sizes)):
+            self.bad_folded_mesh(backend, ffn, sizes, broken)
+        for section, dims in (("attn", attn), ("ffn", ffn)):
+            for letter, dim in dims.items():
+                if dim.size > 1 and letter not in SECTIONS[section]:
+                    self.bad_letter_in_section(section, letter, dim)
+        return sizes
+
+    # -- what is wrong ---------------------------------------------------------------------------
+
+    def fault(
+        self, code: str, start: int, end: int, message: str, *fixes: str, advice: str = ""
+    ) -> None:
+        self.faults.append(_Fault(code, start, end, message, fixes, advice))
+
+    def swap(self, start: int, end: int, new: str) -> str:
+        return self.text[:start] + new + self.text[end:]
+
+    def bad_head(self) -> tuple[Backend | None, str | None]:
+        """What is wrong before the dims; the backend to read on with, where it can be guessed."""
+        text = self.text
+        if _END.match(text):
+            self.fault("AC109", 0, len(text), "the backend string is empty", *_examples())
+            return None, None
+        start = self.skip_blanks(0)
+        m = _FIRST_WORD.match(text, start)
+        if m is None:
+            return self.bad_first_char(start)
+        word, end = m[0], m.end()
+        if word not in BACKENDS:
+            backend = self.bad_backend(word, start, end)
+            if backend is None:
+                return None, None
+        else:
+            backend = BACKENDS[word]
+        self.pos = self.skip_blanks(end)
+        name = self.bad_name(backend) if text[self.pos : self.pos + 1] == "[" else None
+        return (backend if self.colon(backend) else None), name
+
+    def bad_first_char(self, start: int) -> tuple[None, None]:
+        char, rest = self.text[start], self.text[start:].strip()
+        if char in "+,|":
+            self.bad_components(start)
+        elif char in ")]}":
+            self.fault(
+                "AC107", start, start + 1, f"'{char}' closes nothing", rest[1:], *_examples()
+            )
+        elif char in ":[(":
+            prefixed = [b + ":" * (char == "(") + rest for b in BACKENDS]
+            fixes = sorted(prefixed, key=lambda x: not x.startswith("fsdp"))
+            self.fault("AC101", start, start + 1, "no backend before this", *fixes)
+        else:
+            self.fault("AC111", start, start + 1, f"unexpected {clip(char)!r}", rest[1:])
+        return None, None
+
+    def bad_backend(self, word: str, start: int, end: int) -> Backend | None:
+        text = self.text
+        after = text[self.skip_blanks(end) :][:1]
+        rest = text[start:]
+        if _BARE_DIMS.fullmatch(word) or word in SECTIONS or word[0].isdigit() or len(word) == 1:
+            new = "".join(OLD_LETTERS.get(c, c) for c in rest)
+            fixes = [
+                f"{b}:{x}" for x in (rest, new) for b in ("fsdp", "sglang", "megatron", *BACKENDS)
+            ]
+            fixes = list(dict.fromkeys(fixes))
+            self.fault("AC101", start, end, f"no backend before {clip(word)!r}", *fixes)
+            return None
+        for name in BACKENDS:
+            tail = word[len(name) :]
+            if word.startswith(name) and _BARE_DIMS.fullmatch(tail):
+                at = start + len(name)
+                self.fault("AC111", at, at, f"':' missing after {name}", self.swap(at, at, ":"))
+                return None
+        near = _nearest(word, BACKENDS)
+        others = [self.swap(start, end, b) for b in ([near] if near else BACKENDS)]
+        self.fault(
+            "AC102",
+            start,
+            end,
+            f"unknown backend {clip(word)!r}",
+            *others,
+            advice=f"known backends: {', '.join(BACKENDS)}",
+        )
+        return BACKENDS[near] if near and after in (":", "[", ".") and after else None
+
+    def bad_name(self, backend: Backend) -> str | None:
+        """What is wrong between the brackets that begin here (nothing, perhaps)."""
+        text, start = self.text, self.pos
+        end = text.find("]", start)
+        if end < 0:
+            m = _NAME.match(text, self.skip_blanks(start + 1))
+            at = m.end() if m else start + 1
+            self.fault("AC107", start, start + 1, "'[' is never closed", self.swap(at, at, "]"))
+            self.pos = at
+            return None
+        self.pos = self.skip_blanks(end + 1)
+        name = text[start + 1 : end].strip(" \t\r\n")
+        if _NAME.fullmatch(name):
+            return name
+        plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "actor"
+        plain = plain if _NAME.match(plain) else f"_{plain}"
+        self.fault(
+            "AC112",
+            start + 1,
+            end,
+            f"bad component name {clip(name)!r}" if name else "the component name is empty",
+            self.swap(start + 1, end, plain),
+            advice="a name is letters, digits and '_', and begins with no digit",
+        )
+        return None
+
+    def colon(self, backend: Backend) -> bool:
+        """ ":" — whether to read on after it"""
+        text, at = self.text, self.pos
+        char = text[at : at + 1]
+        if char == ":":
+            self.pos = at + 1
+            return True
+        if not char:
+            fixes = (f"{text.rstrip()}:d1", _EXAMPLES.get(backend.name, ""))
+            self.fault("AC106", at, at, f"no dimension after {backend.name}", *fixes)
+            return False
+        if char in "+,|":
+            self.bad_components(at)
+            return False
+        if char in ")]}":
+            self.fault("AC107", at, at + 1, f"'{char}' closes nothing", self.swap(at, at + 1, ""))
+            return False
+        replaced = self.swap(at, at + 1, ":")
+        before = self.swap(at, at, ":")
+        shown = clip(char)
+        self.fault("AC111", at, at + 1, f"unexpected {shown!r}, ':' expected", replaced, before)
+        if char in ".=;":
+            self.pos = at + 1
+            return True
+        return False
+
+    def bad_dim(self, backend: Backend, m: re.Match[str], found: dict[str, _Dim]) -> None:
+        letter, digits = m.groups()
+        text, start, end = self.text, m.start(1), m.end()
+        if letter not in DIMENSIONS:
+            self.bad_letter(backend, letter, start, end, found)
+        elif digits is None:
+            self.bad_missing_size(letter, start, end)
+        elif letter in found:
+            first = found[letter]
+            fixes = (self.swap(start, end, ""), self.swap(first.start, first.end, ""))
+            name = DIMENSIONS[letter].name
+            self.fault("AC105", start, end, f"{name} dimension ({letter}) given twice", *fixes)
+        else:
+            at = m.start(2)
+            plain = digits.lstrip("0")
+            if not plain:
+                why, fix = f"size of {letter} is zero", self.swap(at, end, "1")
+            elif digits[0] == "0":
+                why, fix = f"size of {letter} has a leading zero", self.swap(at, end, plain)
+            else:
+                why = f"size of {letter} is over {MAX_SIZE} (2**20)"
+                fix = self.swap(at, end, "8")
+            self.fault("AC106", at, end, why, fix, _EXAMPLES.get(backend.name, text))
+
+    def bad_letter(
+        self, backend: Backend, letter: str, start: int, end: int, found: dict[str, _Dim]
+    ) -> None:
+        new = OLD_LETTERS.get(letter.lower()) or letter.lower()
+        size = self.text[start + 1 : end]
+        if new in DIMENSIONS:
+            why = "letters are lower case" if letter.lower() == new else "its old name"
+            advice = f"the {DIMENSIONS[new].name} dimension is {new} ({letter}: {why})"
+            fixes = [self.swap(start, end, new + size), self.swap(start, end, "")]
+        else:
+            advice = "dimensions: " + ", ".join(f"{x} {DIMENSIONS[x].name}" for x in backend.dims)
+            unused = [x for x in backend.dims if x not in found]
+            fixes = [self.swap(start, end, x + size) for x in unused]
+            fixes.append(self.swap(start, end, ""))
+        self.fault(
+            "AC103", start, end, f"unknown dimension letter {letter!r}", *fixes, advice=advice
+        )
+
+    def bad_missing_size(self, letter: str, start: int, end: int) -> None:
+        name = DIMENSIONS[letter].name
+        if m := _NON_ASCII_DIGITS.match(self.text, end):
+            self.pos = m.end()
+            ascii_digits = "".join(str(unicodedata.digit(c, 1)) for c in m[1])
+            self.fault(
+                "AC106",
+                m.start(1),
+                m.end(),
+                f"size of {letter} is not in ASCII digits",
+                self.swap(m.start(), m.end(), ascii_digits),
+            )
+            return
+        fixes = [self.swap(start, end, f"{letter}1")]
+        if self.text[end : end + 1] == "p":  # dp4, tp2: names of code and papers
+            fixes.insert(0, self.swap(end, end + 1, ""))
+        self.fault("AC106", start, end, f"size of the {name} dimension ({letter}) missing", *fixes)
+
+    def bad_letter_for(
+        self, backend: Backend, letter: str, size: int, found: dict[str, _Dim]
+    ) -> None:
+        """AC104: a dimension over 1 that the backend lacks."""
+        dim = found[letter]
+        have = with_dimension(letter, backend.role) or with_dimension(letter)
+        word = self.text.find(backend.name)
+        fixes = []
+        dropped = self.swap(dim.start, dim.end, "")
+        if letter == "e":
+            fixes.append(dropped)
+        else:
+            for other in backend.dims:
+                if other not in found and _DIM.match(dropped):
+                    fixes.append(self.swap(dim.start, dim.end, f"{other}{size}"))
+            if "d" in found:
+                d = found["d"]
+                grown = f"d{d.size * size}"
+                fixes.insert(0, self._swap_both(d, grown, dim, ""))
+            else:
+                fixes.insert(0, self.swap(dim.start, dim.end, f"d{size}"))
+        if word >= 0:
+            fixes += [self.swap(word, word + len(backend.name), name) for name in have]
+        self.fault(
+            "AC104",
+            dim.start,
+            dim.end,
+            f"{backend.name} has no {DIMENSIONS[letter].name} dimension ({letter})",
+            *fixes,
+            advice=f"backends with {letter}: {', '.join(have)}; "
+            f"{backend.name} has {' '.join(backend.dims)}",
+        )
+
+    def _swap_both(self, first: _Dim, new: str, second: _Dim, other: str) -> str:
+        (a, x), (b, y) = sorted([(first, new), (second, other)], key=lambda pair: pair[0].start)
+        t = self.text
+        return t[: a.start] + x + t[a.end : b.start] + y + t[b.end :]
+
+    def bad_start_of_dims(self, backend: Backend) -> None:
+        """The text after the colon begins with no dim."""
+        text, at = self.text, self.skip_blanks(self.pos)
+        if self.faults and at < len(text):
+            return
+        if at == len(text):
+            example = _EXAMPLES.get(backend.name, "")
+            fixes = (text.rstrip() + "d1", example)
+            self.fault("AC106", at, at, f"no dimension after {backend.name}:", *fixes)
+            self.pos = at
+        elif text[at] == "(":
+            if ")" not in text[at:]:
+                fixes = (self.swap(at, at + 1, ""), text.rstrip() + ")")
+                self.fault("AC107", at, at + 1, "'(' is never closed", *fixes)
+            elif backend.folding:
+                self.bad_section(at + 1)
+            else:
+                inner = text[at + 1 : text.rindex(")")]
+                self.fault("AC111", at, at + 1, "unexpected '('", text[:at] + inner)
+            self.pos = len(text)
+        elif word := re.compile(r"(attn|ffn)\b").match(text, at):
+            self.bad_section(word.start())
+            self.pos = len(text)
+
+    def bad_section(self, at: int) -> None:
+        """AC108: after the '(' stands something other than ``attn:``."""
+        at = self.skip_blanks(at)
+        m = _FIRST_WORD.match(self.text, at)
+        end = m.end() if m else at
+        word = self.text[at:end]
+        fixes = [_FOLDED_EXAMPLE]
+        flipped = re.fullmatch(
+            rf"(.*?:{_B}\(?{_B})(ffn{_B}:.*)\|(.*?attn{_B}:.*?)(\)?{_B})",
+            self.text[:_MAX_REPAIRED],
+            re.DOTALL,
+        )
+        if flipped:
+            head, ffn, attn, close = flipped.groups()
+            fixes.insert(0, f"{head}{attn}|{ffn}{close}")
+            message = "the attn section comes first, then ffn"
+        elif _nearest(word, SECTIONS) == "attn":
+            fixes.insert(0, self.swap(at, end, "attn"))
+            message = f"'attn:' expected, not {clip(word)!r}"
+        else:
+            inner = self.text[at:].rstrip().rstrip(")")
+            fixes.insert(0, self.text[: self.text.index(":") + 1] + inner)
+            message = "parentheses hold an attn and a ffn section; attn is missing"
+        self.fault("AC108", at, end, message, *fixes)
+
+    def bad_second_section(self) -> None:
+        """AC108: after the attn dims stands no ``| ffn :``."""
+        text, at = self.text, self.skip_blanks(self.pos)
+        char = text[at : at + 1]
+        if char == "\\":
+            bare = text.replace("\\", "")
+            self.fault("AC111", at, at + 1, "unexpected '\\' (copied from Markdown?)", bare)
+        elif char == "|":
+            word_at = self.skip_blanks(at + 1)
+            m = _FIRST_WORD.match(text, word_at)
+            end = m.end() if m else word_at
+            if m and m[0] in BACKENDS:
+                self.bad_components(at)
+                return
+            prefixed = self.swap(word_at, word_at, "ffn:")
+            fixes = (self.swap(word_at, end, "ffn"), prefixed, _FOLDED_EXAMPLE)
+            shown = clip(text[word_at:end])
+            self.fault("AC108", word_at, end, f"'ffn:' expected, not {shown!r}", *fixes)
+        elif char in ("", ")"):
+            with_ffn = self.swap(at, at, "|ffn:e1")
+            message = "the ffn section is missing"
+            self.fault("AC108", at, at, message, with_ffn, _FOLDED_EXAMPLE)
+        else:
+            self.bad_rest()
+
+    def bad_empty_section(self, section: str) -> None:
+        at = self.pos
+        if self.faults or self.text[self.skip_blanks(at) :][:1] not in ("", "|", ")"):
+            return
+        start = self.text.rindex(section, 0, at)
+        self.fault(
+            "AC108",
+            start,
+            at,
+            f"the {section} section has no dimension",
+            self.swap(at, at, "d1" if section == "attn" else "e1"),
+            _FOLDED_EXAMPLE,
+        )
+
+    def bad_rest(self) -> None:
+        """What stands where a dim or the end was expected."""
+        text, at = self.text, self.skip_blanks(self.pos)
+        char = text[at]
+        without = self.swap(at, at + 1, "")
+        if char in "+,|":
+            self.bad_components(at)
+        elif char in "()[]{}":
+            what = "closes nothing" if char in ")]}" else "is out of place"
+            self.fault("AC107", at, at + 1, f"'{char}' {what}", without, text[:at])
+        elif char == "\\":
+            fixes = (text.replace("\\", ""), text[:at])
+            self.fault("AC111", at, at + 1, "unexpected '\\' (copied from Markdown?)", *fixes)
+        else:
+            self.fault("AC111", at, at + 1, f"unexpected {clip(char)!r}", without, text[:at])
+
+    def bad_components(self, at: int) -> None:
+        """AC110: '+', ',' or '|' between components."""
+        short = self.text[:_MAX_REPAIRED]
+        parts = [part.strip() for part in re.split(r"[+,]|\|(?!\s*ffn)", short)]
+        named = [part if ":" in part else f"fsdp:{part}" for part in parts if part]
+        self.fault(
+            "AC110",
+            at,
+            at + 1,
+            f"{self.text[at]!r}: one engine's backend holds one component",
+            *named,
+            advice="give each engine its own backend field",
+        )
+
+    def bad_world(self, start: int, world: int) -> None:
+        message = f"world size {world} is over {MAX_SIZE} (2**20)"
+        self.fault("AC106", self.skip_blanks(start), len(self.text), message, *_examples())
+
+    def bad_mesh(self, backend: Backend, sizes: Sizes, broken: list[str], e: _Dim) -> None:
+        legal = legal_expert_sizes(backend, sizes)
+        near = sorted(legal, key=lambda x: (abs(x - sizes.e), x))
+        fixes = [self.swap(e.start, e.end, f"e{x}") for x in near]
+        self.fault(
+            "AC204",
+            e.start,
+            e.end,
+            "; ".join(broken),
+            *fixes,
+            advice=f"legal e here: {_listed(legal)}",
+        )
+
+    def bad_folded_mesh(
+        self, backend: Backend, ffn: dict[str, _Dim], sizes: Sizes, broken: list[str]
+    ) -> None:
+        legal = legal_expert_sizes(backend, sizes)
+        start, end = _extent(ffn)
+        near = sorted(legal, key=lambda x: (abs(x - sizes.e), x))
+        fixes = [self.swap(start, end, f"{f't{sizes.etp}' * (sizes.etp > 1)}e{x}") for x in near]
+        fixes += [self.swap(start, end, f"e{x}") for x in _by_nearness(sizes.e, sizes.world)]
+        advice = (
+            f"legal e with etp {sizes.etp}: {_listed(legal)}" if legal else "etp must be 1 or t"
+        )
+        self.fault("AC204", start, end, "; ".join(broken), *fixes, advice=advice)
+
+    def bad_folding(self, backend: Backend, opening: re.Match[str]) -> None:
+        start = self.skip_blanks(opening.start())
+        folding = [b.name for b in BACKENDS.values() if b.folding]
+        word = self.text.index(backend.name)
+        fixes = [self.swap(word, word + len(backend.name), name) for name in folding]
+        attn = self.text[opening.end() : self.text.index("|")].strip()
+        fixes.append(self.text[:start] + attn)
+        self.fault(
+            "AC205",
+            start,
+            len(self.text.rstrip()),
+            f"{backend.name} has no attn/ffn form",
+            *fixes,
+            advice=f"backends with it: {', '.join(folding)}",
+        )
+
+    def bad_ffn_p(self, dim: _Dim, p: int) -> None:
+        message = f"p is {p} in attn and {dim.size} in ffn"
+        fixes = (self.swap(dim.start, dim.end, f"p{p}"), self.swap(dim.start, dim.end, ""))
+        self.fault("AC201", dim.start, dim.end, message, *fixes, advice="p of ffn may be left out")
+
+    def bad_ffn_world(self, ffn: dict[str, _Dim], attn_world: int, world: int, s: Sizes) -> None:
+        start, end = _extent(ffn)
+        d = ffn["d"]
+        fixes = [self.swap(d.start, d.end, "")]
+        rest = s.p * s.etp * s.e
+        if attn_world % rest == 0:
+            fixes.insert(0, self.swap(d.start, d.end, f"d{attn_world // rest}"))
+        fixes += [self.swap(start, end, f"e{x}") for x in _by_nearness(s.e, attn_world // s.p)]
+        message = f"world size is {attn_world} in attn and {world} in ffn"
+        self.fault(
+            "AC202", start, end, message, *fixes, advice="d of ffn may be left out: it is derived"
+        )
+
+    def bad_ffn_d(self, backend: Backend, ffn: dict[str, _Dim], s: Sizes) -> None:
+        start, end = _extent(ffn)
+        legal = legal_expert_sizes(backend, s)
+        t = f"t{s.etp}" * (s.etp > 1)
+        fixes = [
+            self.swap(start, end, f"{t}e{x}") for x in sorted(legal, key=lambda x: abs(x - s.e))
+        ] + [self.swap(start, end, "e1")]
+        self.fault(
+            "AC203",
+            start,
+            end,
+            f"d of ffn would be {s.world} / (p{s.p} * t{s.etp} * e{s.e}), which is not whole",
+            *fixes,
+            advice=f"legal e here: {_listed(legal) or 'none'}",
+        )
+
+    def bad_letter_in_section(self, section: str, letter: str, dim: _Dim) -> None:
+        name = DIMENSIONS[letter].name
+        other = "ffn" if section == "attn" else "attn"
+        self.fault(
+            "AC206",
+            dim.start,
+            dim.end,
+            f"{section} has no {name} dimension ({letter}); it belongs in {other}",
+            self.swap(dim.start, dim.end, ""),
+            _FOLDED_EXAMPLE,
+        )
+
+    def skip_blanks(self, at: int) -> int:
+        m = _BLANK.match(self.text, at)
+        return m.end() if m else at
+
+
+def _extent(dims: dict[str, _Dim]) -> Span:
+    return min(d.start for d in dims.values()), max(d.end for d in dims.values())
+
+
+def _by_nearness(wanted: int, world: int) -> list[int]:
+    return sorted(
+        (x for x in range(1, min(world, 256) + 1) if world % x == 0),
+        key=lambda x: (abs(x - wanted), x),
+    )
+
+
+def _listed(values: list[int]) -> str:
+    shown = ", ".join(map(str, values[:12]))
+    return shown + (", …" if len(values) > 12 else "")
+
+
+def _examples() -> tuple[str, ...]:
+    return tuple(_EXAMPLES[name] for name in ("fsdp", "sglang", "megatron"))
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
+    word = unicodedata.normalize("NFKC", word[:40]).lower()
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return close[0] if close else None
+
+
+# -- from faults to the error --------------------------------------------------------------------
+
+
+def _fail(text: str, faults: list[_Fault]) -> NoReturn:
+    faults.sort(key=lambda f: (f.code if f.code >= "AC2" else "", f.start, f.code))
+    errors = [
+        AllocationError(f.code, f.message, text=text, span=(f.start, f.end), hint=_hint(text, f))
+        for f in faults
+    ]
+    raise errors[0].followed_by(errors[1:])
+
+
+def _hint(text: str, fault: _Fault) -> str:
+    """What to write instead: only texts that parse are offered."""
+    fixes = list(_first_valid(text, fault.fixes)) or list(_examples())
+    if len(fixes) > 1:
+        hint = f"write {', '.join(fixes[:-1])} or {fixes[-1]}"
+    else:
+        hint = f"write {fixes[0]}"
+    return f"{hint} ({fault.advice})" if fault.advice else hint
+
+
+def _first_valid(text: str, fixes: tuple[str, ...], wanted: int = 3) -> Iterator[str]:
+    if len(text) > _MAX_REPAIRED:
+        return
+    seen: set[str] = set()
+    for mend in (_as_is, _ascii_form, _repaired):
+        for fix in fixes:
+            good = mend(fix.strip())
+            if good and good not in seen and good != text:
+                seen.add(good)
+                yield good
+                if len(seen) == wanted:
+                    return
+        if seen:
+            return
+
+
+def _as_is(text: str) -> str | None:
+    return text if _read(text) else None
+
+
+def _ascii_form(text: str) -> str | None:
+    """`text` with full-width signs and digits (of an input method) as their ASCII forms."""
+    return _as_is(unicodedata.normalize("NFKC", text))
+
+
+def _repaired(text: str, depth: int = 4) -> str | None:
+    """`text` with its other faults mended too, first fault first."""
+    parser = _Parser(text)
+    if parser.spec():
+        return text
+    if depth == 0 or not parser.faults:
+        return None
+    fault = min(parser.faults, key=lambda f: f.start)
+    for fix in fault.fixes[:4]:
+        if good := _repaired(fix.strip(), depth - 1):
+            return good
+    return None
