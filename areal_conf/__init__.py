@@ -19,9 +19,12 @@ if TYPE_CHECKING:
         SchedulingStrategyType,
     )
     from areal_conf.errors import AllocationError
+    from areal_conf.plan import Plan, plan
 
 _HOMES = {
     "AllocationError": "errors",
+    "Plan": "plan",
+    "plan": "plan",
     "ModelAllocation": "allocation",
     "ParallelStrategy": "allocation",
     "SchedulingStrategy": "allocation",
@@ -32,9 +35,11 @@ __all__ = [
     "AllocationError",
     "ModelAllocation",
     "ParallelStrategy",
+    "Plan",
     "SchedulingStrategy",
     "SchedulingStrategyType",
     "__version__",
+    "plan",
 ]
 
 

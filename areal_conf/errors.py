@@ -37,6 +37,16 @@ CODES: dict[str, str] = {
     "AC307": "an instance or an engine does not fit whole nodes",
     "AC308": "SPMD: GPUs asked for are not exactly the cluster's",
     "AC309": "a value of the wrong type",
+    "AC350": "idle GPUs",
+    "AC351": "an instance or a tensor group straddles nodes",
+    "AC352": "critic or ref is not colocated and adds GPUs",
+    "AC353": "batch size not divisible by d",
+    "AC354": "colocated engines differ in workers",
+    "AC355": "inference with p over 1 under SPMD",
+    "AC356": "the scheduler ignores n_nodes",
+    "AC357": "no GPU budget known",
+    "AC358": "the name in brackets is not the engine's",
+    "AC359": "scheduling_spec grants other GPUs than the backend string says",
 }
 """Every code and its meaning. Codes are stable: a code is never used again for something else."""
 
@@ -178,10 +188,13 @@ def _rebuild(
     return AllocationError(code, message, hint=hint, text=text, span=span, path=path, others=others)
 
 
+Severity = Literal["error", "warning"]
+
+
 class Finding(NamedTuple):
     """What a check found: an error stops the run, a warning does not."""
 
-    severity: Literal["error", "warning"]
+    severity: Severity
     error: AllocationError
 
 

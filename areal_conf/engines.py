@@ -1,0 +1,392 @@
+"""Reads a composed config: which engines there are, and what it says of each.
+
+A config is read key by key, and only the keys that a plan needs are resolved: other keys may hold
+secrets of the environment or interpolations that lead nowhere. It may be a DictConfig, a plain
+mapping or a dataclass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from areal_conf.backends import BACKENDS, Role
+from areal_conf.errors import AllocationError, Finding, clip, wrong_type
+
+UNSET = ("", None, "???")
+"""Values that say nothing (SPEC 5.3); a missing key does so too."""
+
+ROLES: dict[str, Role | None] = {
+    "actor": "training",
+    "critic": "training",
+    "ref": "training",
+    "teacher": None,
+    "rollout": "inference",
+}
+"""The standard engines in the order AReaL creates them (trainer/rl_trainer.py), and their roles.
+A teacher may be of either role; one that serves comes after rollout."""
+
+INHERITS: dict[str, str] = {"critic": "actor", "ref": "actor"}
+"""Engines that take another engine's backend where theirs is unset."""
+
+DEFAULT_KL_CTL = 0.1
+"""AReaL's default of ``actor.kl_ctl`` (api/cli_args.py): over 0, so that ref runs."""
+
+_MISSING = object()
+
+
+class View:
+    """One mapping of a config, read without resolving its neighbours."""
+
+    __slots__ = ("_data", "path")
+
+    def __init__(self, data: Any, path: str = "") -> None:
+        self._data = data
+        self.path = path
+
+    def at(self, key: str) -> str:
+        """The config path of `key`."""
+        return f"{self.path}.{key}" if self.path else key
+
+    def keys(self) -> list[str]:
+        """Keys of the mapping as text, in their order."""
+        if _is_dataclass(self._data):
+            return [f.name for f in dataclasses.fields(self._data)]
+        return [key for key in self._data if isinstance(key, str)]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value under `key`, resolved; `default` where it is absent or ``???``.
+
+        Raises:
+            AllocationError: AC309 for an interpolation that leads nowhere.
+        """
+        data = self._data
+        if isinstance(data, Mapping) and not hasattr(data, "_get_node"):
+            value = data.get(key, default)
+        elif _is_dataclass(data):
+            value = getattr(data, key, default)
+        else:
+            try:
+                value = data.get(key, default) if key in data else default
+            except Exception as error:
+                raise self._unresolved(key, error) from None
+        return default if isinstance(value, str) and value == "???" else value
+
+    def section(self, key: str) -> View | None:
+        """The mapping under `key`; None where it is absent, null or no mapping."""
+        value = self.get(key)
+        return View(value, self.at(key)) if is_mapping(value) else None
+
+    def select(self, dotted: str) -> Any:
+        """The value at a dotted path below this mapping; None where there is none."""
+        view: View | None = self
+        *heads, last = dotted.split(".")
+        for head in heads:
+            view = view.section(head) if view else None
+        return view.get(last) if view else None
+
+    def raw(self, key: str) -> str | None:
+        """The interpolation under `key` as it is written; None where the value is none."""
+        data = self._data
+        if not hasattr(data, "_get_node"):
+            return None
+        node = data._get_node(key)
+        value = node._value() if node is not None else None
+        return value if isinstance(value, str) and "${" in value else None
+
+    def _unresolved(self, key: str, error: Exception) -> AllocationError:
+        raw = self.raw(key) or ""
+        return AllocationError(
+            "AC309",
+            f"the interpolation cannot be resolved ({type(error).__name__})",
+            text=clip(raw, 200),
+            path=self.at(key),
+            hint="write the value itself, such as fsdp:d8, or an interpolation that leads to it",
+        )
+
+
+def _is_dataclass(data: object) -> bool:
+    return dataclasses.is_dataclass(data) and not isinstance(data, type)
+
+
+def is_mapping(value: object) -> bool:
+    """Whether `value` is a section of a config: a mapping, a DictConfig or a dataclass."""
+    return isinstance(value, Mapping) or _is_dataclass(value) or _is_dict_config(value)
+
+
+def _is_dict_config(value: object) -> bool:
+    # A DictConfig has no common base with Mapping; a ListConfig has no keys.
+    return hasattr(value, "_get_node") and hasattr(value, "keys")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSection:
+    """What a config says of one engine, not yet judged.
+
+    Attributes:
+        name: name of the engine.
+        view: its section.
+        backend_path: config path of its backend string.
+        backend: the value there; None where unset.
+        raw: the interpolation that gave the value; None where it stands there itself.
+        role: the role its backend must have; None where either will do.
+        inactive: why it does not run; None where it does.
+        external: an external server does its work: no GPUs of this experiment.
+    """
+
+    name: str
+    view: View
+    backend_path: str
+    backend: Any
+    raw: str | None = None
+    role: Role | None = None
+    inactive: str | None = None
+    external: bool = False
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What a config says of the whole experiment."""
+
+    root: View
+    engines: dict[str, EngineSection]
+    allocation_mode: str = ""
+    scheduler: str | None = None
+    n_nodes: int | None = None
+    n_gpus_per_node: int | None = None
+    allow: tuple[str, ...] = ()
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def cluster_gpus(self) -> int | None:
+        """GPUs of the cluster; None where it is not known."""
+        if self.n_nodes is None or not self.n_gpus_per_node:
+            return None
+        return self.n_nodes * self.n_gpus_per_node
+
+
+def read_experiment(cfg: Any, root: str = "") -> Experiment:
+    """Read `cfg`, or the part of it at the dotted path `root`.
+
+    Raises:
+        AllocationError: AC309 where there is no mapping to read. What is wrong further inside is
+            collected in `Experiment.findings`.
+    """
+    if not is_mapping(cfg):
+        raise wrong_type(cfg, "a config (mapping, DictConfig or dataclass)", hint="compose one")
+    view = View(cfg)
+    for part in filter(None, root.split(".")):
+        found = view.section(part)
+        if found is None:
+            raise AllocationError(
+                "AC309",
+                f"there is no section {clip(root)!r} in the config",
+                path=root,
+                hint="name a package that holds an experiment, or leave the name out",
+            )
+        view = found
+    return _Reader(view).read()
+
+
+class _Reader:
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.findings: list[Finding] = []
+
+    def read(self) -> Experiment:
+        own = self.guard(lambda: self.view.section("areal_plan"))
+        engines = dict(self.named_engines(own) if own else self.standard_engines())
+        cluster = self.guard(lambda: own.section("cluster") if own else None)
+        cluster = cluster or self.guard(lambda: self.view.section("cluster"))
+        scheduler = self.guard(lambda: self.view.section("scheduler"))
+        kind = self.text(scheduler, "type") if scheduler else None
+        return Experiment(
+            root=self.view,
+            engines=engines,
+            allocation_mode=self.text(self.view, "allocation_mode") or "",
+            scheduler=kind,
+            n_nodes=self.count(cluster, "n_nodes", 1) if cluster else None,
+            n_gpus_per_node=self.count(cluster, "n_gpus_per_node", 0) if cluster else None,
+            allow=self.codes(own),
+            findings=self.findings,
+        )
+
+    # -- engines ---------------------------------------------------------------------------
+
+    def standard_engines(self) -> Iterator[tuple[str, EngineSection]]:
+        for name, role in ROLES.items():
+            section = self.standard_section(name)
+            if section is None:
+                continue
+            engine = self.teacher(section) if name == "teacher" else None
+            yield name, engine or self.engine(name, section, role)
+        yield from self.other_engines()
+
+    def standard_section(self, name: str) -> View | None:
+        value = self.guard(lambda: self.view.get(name))
+        if value is None or value == "":
+            return None
+        if not is_mapping(value):
+            error = wrong_type(
+                value, "a section with a backend", path=self.view.at(name), hint=_backend_line(name)
+            )
+            self.findings.append(Finding("error", error))
+            return None
+        return View(value, self.view.at(name))
+
+    def engine(self, name: str, section: View, role: Role | None) -> EngineSection:
+        external = name == "rollout" and self.guard(lambda: section.get("api_url")) not in UNSET
+        return EngineSection(
+            name,
+            section,
+            section.at("backend"),
+            self.backend(section),
+            section.raw("backend"),
+            role,
+            inactive=self.ref_is_off() if name == "ref" else None,
+            external=external,
+        )
+
+    def backend(self, section: View) -> Any:
+        value = self.guard(lambda: section.get("backend"), failed="")
+        return None if isinstance(value, str) and value in UNSET else value
+
+    def teacher(self, section: View) -> EngineSection | None:
+        """AReaL's newer shape: the engine stands below ``teacher.rollout`` or ``teacher.train``."""
+        if self.backend(section) is not None:
+            return None
+        kind = self.text(section, "engine_type")
+        inner = {k: self.guard(lambda k=k: section.section(k)) for k in ("rollout", "train")}
+        if kind is None and not any(inner.values()):
+            return None
+        kind = kind or "rollout"
+        if kind not in inner:
+            error = AllocationError(
+                "AC309",
+                f"unknown engine type {clip(kind)!r}",
+                text=clip(kind),
+                path=section.at("engine_type"),
+                hint="write rollout or train",
+            )
+            self.findings.append(Finding("error", error))
+            return None
+        view = inner[kind] or View({}, section.at(kind))
+        engine = self.engine("teacher", view, "inference" if kind == "rollout" else "training")
+        return dataclasses.replace(engine, external=False)
+
+    def ref_is_off(self) -> str | None:
+        """Why AReaL builds no ref engine here (trainer/rl_trainer.py); None where it does."""
+        if self.view.section("rollout") is None:
+            return None
+        actor = self.guard(lambda: self.view.section("actor"))
+        value = self.guard(lambda: actor.get("kl_ctl", DEFAULT_KL_CTL)) if actor else None
+        try:
+            off = value is not None and float(value) <= 0
+        except (TypeError, ValueError):
+            return None
+        return f"actor.kl_ctl is {value}" if off else None
+
+    def other_engines(self) -> Iterator[tuple[str, EngineSection]]:
+        """Sections of other names whose backend begins as a backend string does."""
+        for key in self.view.keys():  # noqa: SIM118 - a View is no mapping
+            if key in ROLES or key == "areal_plan":
+                continue
+            try:
+                section = self.view.section(key)
+                value = section.get("backend") if section else None
+            except AllocationError:
+                continue  # not ours to resolve
+            if section and looks_like_spec(value):
+                yield key, self.engine(key, section, None)
+
+    def named_engines(self, own: View) -> Iterator[tuple[str, EngineSection]]:
+        """Engines under the paths that ``areal_plan.engines`` gives; else the standard ones."""
+        listed = self.guard(lambda: own.section("engines"))
+        if listed is None:
+            yield from self.standard_engines()
+            return
+        for name in listed.keys():  # noqa: SIM118
+            entry = self.guard(lambda name=name: listed.section(name))
+            path = self.text(entry, "path") if entry else None
+            role = self.text(entry, "role") if entry else None
+            if not path or role not in (None, "training", "inference"):
+                error = AllocationError(
+                    "AC309",
+                    f"engine {clip(name)!r} needs a path, and a role of training or inference",
+                    path=listed.at(name),
+                    hint="write {path: my_app.actor, role: training}",
+                )
+                self.findings.append(Finding("error", error))
+                continue
+            yield from self.engine_at(name, path, role)  # type: ignore[arg-type]
+
+    def engine_at(
+        self, name: str, path: str, role: Role | None
+    ) -> Iterator[tuple[str, EngineSection]]:
+        value = self.guard(lambda: self.view.select(path))
+        if is_mapping(value):
+            yield name, self.engine(name, View(value, self.view.at(path)), role)
+        elif value not in UNSET:
+            section = View({}, self.view.at(path))
+            yield name, EngineSection(name, section, section.path, value, None, role)
+
+    # -- values ----------------------------------------------------------------------------
+
+    def guard(self, read: Any, failed: Any = None) -> Any:
+        """The value `read` gives; `failed`, and a finding, where it cannot be resolved."""
+        try:
+            return read()
+        except AllocationError as error:
+            if all(error.path != f.error.path for f in self.findings):
+                self.findings.append(Finding("error", error))
+            return failed
+
+    def text(self, view: View, key: str) -> str | None:
+        value = self.guard(lambda: view.get(key))
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str):
+            error = wrong_type(value, f"text for {key}", path=view.at(key), hint="write it as text")
+            self.findings.append(Finding("error", error))
+            return None
+        return value
+
+    def count(self, view: View, key: str, least: int) -> int | None:
+        value = self.guard(lambda: view.get(key))
+        if value in UNSET:
+            return None
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 9:
+            value = int(value)
+        if type(value) is not int or not least <= value <= 2**24:
+            error = wrong_type(
+                value,
+                f"a whole number from {least} for {key}",
+                path=view.at(key),
+                hint=f"write {key}: 8, or null where it is not known",
+            )
+            self.findings.append(Finding("error", error))
+            return None
+        return value
+
+    def codes(self, own: View | None) -> tuple[str, ...]:
+        value = self.guard(lambda: own.get("allow")) if own else None
+        if value is None:
+            return ()
+        if isinstance(value, str):
+            return (value,)
+        return tuple(str(code) for code in value)
+
+
+def looks_like_spec(value: object) -> bool:
+    """Whether `value` is a string that begins with a known backend and ``:`` or ``[``."""
+    if not isinstance(value, str):
+        return False
+    text = value.lstrip(" \t\r\n")
+    return any(text.startswith((f"{name}:", f"{name}[")) for name in BACKENDS)
+
+
+def _backend_line(name: str) -> str:
+    spec = "sglang:d2t4" if ROLES.get(name) == "inference" else "fsdp:d8"
+    return f"write {name}.backend={spec}"

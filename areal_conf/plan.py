@@ -1,0 +1,431 @@
+"""The plan of a whole experiment: its engines, their GPUs, and everything that is wrong.
+
+`plan` collects; it raises only where there is no config to read. `Plan.model_dump_json` is what
+``areal-conf plan --format json`` prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr, computed_field
+
+from areal_conf.allocation import ModelAllocation
+from areal_conf.backends import DIMENSIONS
+from areal_conf.engines import Experiment, read_experiment
+from areal_conf.errors import CODES, AllocationError, Finding, clip, wrong_type
+from areal_conf.placement import Coordinates, Device, Placement, RankOrder
+from areal_conf.resolve import LAUNCHERS, Engine, Mode, State, resolve
+from areal_conf.rules import Facts, check, gather
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+
+class Diagnostic(_Frozen):
+    """One thing found: an error of the plan, or a warning.
+
+    Attributes:
+        code: stable code, one of `areal_conf.errors.CODES`.
+        path: config path it is about; None where it is about the whole.
+        message: what is wrong.
+        hint: what to write instead.
+        text: the string at fault, as it was read.
+        span: the characters at fault in `text`.
+    """
+
+    code: str
+    path: str | None
+    message: str
+    hint: str
+    text: str
+    span: tuple[int, int]
+
+    def error(self) -> AllocationError:
+        """The diagnostic as an exception."""
+        return AllocationError(
+            self.code,
+            self.message,
+            hint=self.hint,
+            text=self.text,
+            span=self.span,
+            path=self.path,
+        )
+
+
+class Dims(_Frozen):
+    """The sizes of a layout; edp is derived."""
+
+    d: int
+    t: int
+    p: int
+    c: int
+    e: int
+    etp: int
+    edp: int
+
+
+class Cluster(_Frozen):
+    """What there is to run on."""
+
+    n_nodes: int
+    n_gpus_per_node: int
+
+    @computed_field
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return self.n_nodes * self.n_gpus_per_node
+
+
+class EnginePlan(_Frozen):
+    """One engine of the plan.
+
+    Attributes:
+        backend: name of the backend; None where the string is missing or wrong.
+        role: training or inference; None where neither is known.
+        spec: canonical backend string.
+        active: whether it runs.
+        dims: the sizes.
+        world_size: number of ranks.
+        gpus: GPUs reserved: 0 where colocated, inactive or served from elsewhere.
+        instances: server instances of an inference backend.
+        instance_size: GPUs of one instance.
+        inherited_from: engine whose backend it took.
+        colocated_with: engine whose GPUs it shares.
+    """
+
+    backend: str | None
+    role: Literal["inference", "training"] | None
+    spec: str | None
+    active: bool
+    dims: Dims | None
+    world_size: int
+    gpus: int
+    instances: int | None
+    instance_size: int | None
+    inherited_from: str | None
+    colocated_with: str | None
+
+    _name: str = PrivateAttr(default="")
+    _reason: str | None = PrivateAttr(default=None)
+    _placement: Placement | None = PrivateAttr(default=None)
+    _placed_as: str = PrivateAttr(default="")
+    _allocation: ModelAllocation | None = PrivateAttr(default=None)
+
+    @computed_field
+    def devices(self) -> list[tuple[int, int] | None]:
+        """The GPU of each rank, as (node, GPU of the node); None where no cluster is known."""
+        return self._devices
+
+    @cached_property
+    def _devices(self) -> list[Device | None]:
+        if not self.active or not self.world_size:
+            return []
+        placement = self._placement
+        if placement is None or self._placed_as not in placement.units:
+            return [None] * self.world_size
+        return placement.devices(self._placed_as)
+
+    @property
+    def name(self) -> str:
+        """Name of the engine."""
+        return self._name
+
+    @property
+    def allocation(self) -> ModelAllocation | None:
+        """Backend and layout; None where the string is missing or wrong."""
+        return self._allocation
+
+    @property
+    def inactive_because(self) -> str | None:
+        """Why the engine does not run; None where it does."""
+        return self._reason
+
+    @property
+    def order(self) -> RankOrder:
+        """The order of the engine's ranks.
+
+        Raises:
+            AllocationError: AC301 where the layout is not known.
+        """
+        return self._order
+
+    @cached_property
+    def _order(self) -> RankOrder:
+        if self._allocation is None:
+            raise AllocationError(
+                "AC301",
+                f"{self._name} has no layout to number its ranks by",
+                hint=f"write {self._name}.backend=fsdp:d8",
+            )
+        return RankOrder(self._allocation.parallel.sizes, self._allocation.role)
+
+    def coordinates(self, rank: int) -> Coordinates:
+        """Where `rank` stands in the mesh (d, p, c, t; then e, etp, edp), each from 0."""
+        return self.order.coordinates(rank)
+
+    def rank(self, d: int = 0, p: int = 0, c: int = 0, t: int = 0) -> int:
+        """The rank at these coordinates, each from 0."""
+        return self.order.rank(d, p, c, t)
+
+    def tensor_groups(self) -> list[list[int]]:
+        """Ranks that share each matrix multiplication."""
+        return self.order.dense.groups("t")
+
+    def data_groups(self) -> list[list[int]]:
+        """Ranks that hold the same part of the model and train on different data."""
+        return self.order.dense.groups("d")
+
+    def pipeline_groups(self) -> list[list[int]]:
+        """Ranks that hold the stages of one replica, first stage first."""
+        return self.order.dense.groups("p")
+
+    def context_groups(self) -> list[list[int]]:
+        """Ranks that share one sequence."""
+        return self.order.dense.groups("c")
+
+    def expert_groups(self) -> list[list[int]]:
+        """Ranks over which the experts of a layer are spread."""
+        return self.order.expert.groups(["e"])
+
+    def expert_tensor_groups(self) -> list[list[int]]:
+        """Ranks that share each expert's matrices."""
+        return self.order.expert.groups(["etp"])
+
+    def expert_data_groups(self) -> list[list[int]]:
+        """Ranks that hold the same experts."""
+        return self.order.expert.groups(["edp"])
+
+
+class Plan(_Frozen):
+    """The plan of an experiment.
+
+    Attributes:
+        engines: by name; servers first, as people write them.
+        total_gpus: GPUs that all engines reserve together.
+        cluster: what there is; None where it is not known.
+        mode: who starts the workers: AReaL's single controller, or an SPMD launcher.
+        errors: what stops the experiment.
+        warnings: what does not.
+    """
+
+    engines: dict[str, EnginePlan]
+    total_gpus: int
+    cluster: Cluster | None
+    mode: Mode
+    errors: list[Diagnostic]
+    warnings: list[Diagnostic]
+
+    _facts: Facts | None = PrivateAttr(default=None)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing stops the experiment."""
+        return not self.errors
+
+    @property
+    def nodes(self) -> int:
+        """Nodes needed.
+
+        Raises:
+            AllocationError: AC357 where the GPUs of a node are not known.
+        """
+        from areal_conf.placement import place
+        from areal_conf.rules import demands
+
+        assert self._facts is not None
+        per_node = self._facts.per_node
+        if per_node is None:
+            raise AllocationError(
+                "AC357",
+                "the number of nodes needs cluster.n_gpus_per_node",
+                path=f"{self._facts.cluster_path}.n_gpus_per_node",
+                hint=f"write {self._facts.cluster_path}.n_gpus_per_node=8",
+            )
+        if self._facts.placement is not None and not self._unplaced():
+            return self._facts.placement.nodes()
+        return place(demands(self._facts.state, per_node), per_node, None).nodes()
+
+    def _unplaced(self) -> bool:
+        placement = self._facts.placement if self._facts else None
+        return placement is not None and any(None in units for units in placement.units.values())
+
+    @property
+    def launcher(self) -> str | None:
+        """The SPMD launcher that was named."""
+        return self._facts.state.launcher if self._facts else None
+
+    def raise_for_errors(self) -> None:
+        """Raise the first error, carrying the others; nothing where there is none.
+
+        Raises:
+            AllocationError: with every error of the plan in `errors`.
+        """
+        if self.errors:
+            first, *others = [diagnostic.error() for diagnostic in self.errors]
+            raise first.followed_by(others)
+
+
+def plan(
+    cfg: Any,
+    root: str = "",
+    launcher: str | None = None,
+    model: Any = None,
+    allow: Iterable[str] = (),
+) -> Plan:
+    """Plan a composed config.
+
+    Args:
+        cfg: DictConfig, mapping or dataclass. Only the keys that a plan needs are resolved.
+        root: dotted path of the package that holds the experiment.
+        launcher: an SPMD launcher of AReaL: local, ray or slurm.
+        model: a Hugging Face ``config.json`` (path, directory or mapping), to hold layouts to.
+        allow: codes (AC3xx, AC4xx) of errors to count as warnings.
+
+    Raises:
+        AllocationError: AC309 where `cfg`, `root`, `launcher` or `allow` cannot be used. What is
+            wrong with the experiment is in the plan's `errors`.
+    """
+    if launcher is not None and launcher not in LAUNCHERS:
+        raise AllocationError(
+            "AC309",
+            f"unknown launcher {clip(str(launcher))!r}",
+            text=clip(str(launcher)),
+            hint="name local, ray or slurm",
+        )
+    experiment = read_experiment(cfg, root)
+    allowed, refused = _allowed([*_codes(allow), *experiment.allow])
+    state = _resolve(experiment, launcher)
+    facts = gather(state)
+    findings = [*state.findings, *check(facts), *refused]
+    return _build(facts, _apply_allow(findings, allowed))
+
+
+def _resolve(experiment: Experiment, launcher: str | None) -> State:
+    spmd = launcher is not None or (bool(experiment.allocation_mode) and not experiment.scheduler)
+    mode: Mode = "spmd" if spmd else "single_controller"
+    return resolve(experiment, launcher, {}, mode, lambda name: None)
+
+
+def _codes(allow: Iterable[str]) -> list[str]:
+    codes = [allow] if isinstance(allow, str) else list(allow)
+    _, refused = _allowed(codes)
+    if refused:
+        raise refused[0].error
+    return codes
+
+
+def _allowed(codes: Iterable[str]) -> tuple[set[str], list[Finding]]:
+    """Codes that may be allowed, and what is wrong with the others."""
+    good: set[str] = set()
+    bad: list[Finding] = []
+    for code in codes:
+        if not isinstance(code, str):
+            bad.append(Finding("error", wrong_type(code, "a code", hint="write AC306")))
+        elif code[:3] in ("AC3", "AC4") and code in CODES:
+            good.add(code)
+        else:
+            error = AllocationError(
+                "AC309",
+                f"{clip(code)!r} cannot be allowed: only errors AC3xx and AC4xx can",
+                text=clip(code),
+                path="areal_plan.allow",
+                hint="write a code such as AC306",
+            )
+            bad.append(Finding("error", error))
+    return good, bad
+
+
+def _apply_allow(findings: list[Finding], allowed: set[str]) -> list[Finding]:
+    out = []
+    for severity, error in findings:
+        if severity == "error" and error.code in allowed:
+            error = AllocationError(
+                error.code,
+                f"{error.message} (allowed: {error.code} counts as a warning)",
+                hint=error.hint,
+                text=error.text,
+                span=error.span,
+                path=error.path,
+            )
+            severity = "warning"
+        out.append(Finding(severity, error))
+    return out
+
+
+def _build(facts: Facts, findings: list[Finding]) -> Plan:
+    experiment = facts.state.experiment
+    cluster = None
+    if experiment.n_nodes is not None and experiment.n_gpus_per_node:
+        cluster = Cluster(n_nodes=experiment.n_nodes, n_gpus_per_node=experiment.n_gpus_per_node)
+    built = Plan(
+        engines={e.name: _engine_plan(e, facts) for e in _shown_order(facts.state)},
+        total_gpus=facts.total,
+        cluster=cluster,
+        mode=facts.state.mode,
+        errors=[_diagnostic(f) for f in _flat(findings) if f.severity == "error"],
+        warnings=[_diagnostic(f) for f in _flat(findings) if f.severity == "warning"],
+    )
+    built._facts = facts
+    return built
+
+
+def _shown_order(state: State) -> list[Engine]:
+    first = [e for e in state.engines.values() if e.name == "rollout"]
+    return first + [e for e in state.engines.values() if e.name != "rollout"]
+
+
+def _flat(findings: list[Finding]) -> list[Finding]:
+    """Each finding with its companions as findings of their own, each once."""
+    out: list[Finding] = []
+    seen = set()
+    for severity, error in findings:
+        for one in error.errors:
+            key = (one.code, one.path, one.message, one.text, one.span)
+            if key not in seen:
+                seen.add(key)
+                out.append(Finding(severity, one))
+    return out
+
+
+def _diagnostic(finding: Finding) -> Diagnostic:
+    e = finding.error
+    return Diagnostic(
+        code=e.code, path=e.path, message=e.message, hint=e.hint, text=e.text, span=e.span
+    )
+
+
+def _engine_plan(engine: Engine, facts: Facts) -> EnginePlan:
+    allocation = engine.allocation
+    built = EnginePlan(
+        backend=allocation.backend if allocation else None,
+        role=engine.role,
+        spec=str(allocation) if allocation else None,
+        active=engine.active,
+        dims=_dims(allocation) if allocation else None,
+        world_size=engine.world_size,
+        gpus=engine.gpus,
+        instances=allocation.instances if allocation else None,
+        instance_size=allocation.instance_size if allocation else None,
+        inherited_from=engine.inherited_from,
+        colocated_with=engine.colocated_with,
+    )
+    built._name = engine.name
+    built._reason = engine.section.inactive
+    built._allocation = allocation
+    if engine.fits and not engine.section.external:
+        built._placement = facts.placement
+        built._placed_as = engine.colocated_with or engine.name
+    return built
+
+
+def _dims(allocation: ModelAllocation) -> Dims:
+    sizes = allocation.parallel.sizes
+    return Dims(
+        **{letter: getattr(sizes, letter) for letter in DIMENSIONS},
+        etp=sizes.etp,
+        edp=allocation.parallel.edp_size,
+    )

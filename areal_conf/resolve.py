@@ -1,0 +1,417 @@
+"""From what a config says to what runs: backends read, inherited, their roles and colocation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from areal_conf.allocation import (
+    ModelAllocation,
+    SchedulingStrategyType,
+)
+from areal_conf.backends import BACKENDS, Role
+from areal_conf.engines import (
+    INHERITS,
+    ROLES,
+    EngineSection,
+    Experiment,
+    is_mapping,
+    looks_like_spec,
+)
+from areal_conf.errors import AllocationError, Finding, clip, wrong_type
+
+Mode = Literal["single_controller", "spmd"]
+LAUNCHERS = ("local", "ray", "slurm")
+"""AReaL's SPMD launchers (infra/launcher)."""
+
+_IN_TRAINER = ("critic", "ref", "teacher")
+_EXAMPLES = {"inference": ("sglang:d2t4", "vllm:d8"), "training": ("fsdp:d8", "megatron:d2p2t2")}
+
+
+@dataclass(slots=True)
+class Engine:
+    """One engine, resolved.
+
+    Attributes:
+        section: what the config says.
+        allocation: backend and layout; None where the string is missing or wrong.
+        text: the backend string as it was given.
+        inherited_from: the engine whose backend it took.
+        colocated_with: the engine whose GPUs it shares.
+        fits: whether a colocated engine has as many ranks as its target.
+    """
+
+    section: EngineSection
+    allocation: ModelAllocation | None = None
+    text: str = ""
+    inherited_from: str | None = None
+    colocated_with: str | None = None
+    fits: bool = True
+
+    @property
+    def name(self) -> str:
+        """Name of the engine."""
+        return self.section.name
+
+    @property
+    def path(self) -> str:
+        """Config path of its backend string."""
+        return self.section.backend_path
+
+    @property
+    def active(self) -> bool:
+        """Whether it runs."""
+        return self.section.inactive is None
+
+    @property
+    def role(self) -> Role | None:
+        """Role of its backend, or the one it must have."""
+        return self.allocation.role if self.allocation else self.section.role
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is made of server instances."""
+        return self.role == "inference"
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks; 0 where the layout is not known."""
+        return self.allocation.world_size if self.allocation else 0
+
+    @property
+    def gpus(self) -> int:
+        """GPUs it reserves for itself."""
+        if not self.active or self.section.external or self.colocated_with:
+            return 0
+        return self.world_size
+
+    @property
+    def workers(self) -> int:
+        """Workers that AReaL's schedulers count: one a rank, for servers one an instance."""
+        if self.allocation is None:
+            return 0
+        return self.allocation.instances or self.world_size
+
+
+@dataclass
+class State:
+    """The whole experiment, resolved; rules read it and add to `findings`."""
+
+    experiment: Experiment
+    mode: Mode
+    launcher: str | None
+    engines: dict[str, Engine] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    def error(self, error: AllocationError) -> None:
+        """Note an error."""
+        self.findings.append(Finding("error", error))
+
+    def active(self) -> Iterator[Engine]:
+        """The engines that run and whose layout is known, in the order of `engines`."""
+        return (e for e in self.engines.values() if e.active and e.allocation)
+
+    def creation_order(self) -> list[Engine]:
+        """The engines in the order AReaL gives them GPUs.
+
+        Single controller (trainer/rl_trainer.py): trainers, then servers, then other engines as
+        written. SPMD (infra/launcher): servers, then the trainer.
+        """
+        standard = list(ROLES)
+        last = len(standard)
+
+        def key(engine: Engine) -> tuple[int, int]:
+            if engine.name not in ROLES:
+                return (1 if self.mode == "spmd" and not engine.serves else 2, 0)
+            place = standard.index(engine.name)
+            if engine.name == "teacher" and engine.serves:
+                place = last
+            if self.mode == "spmd":
+                return (0 if engine.serves else 1, place)
+            return (0, place)
+
+        return sorted(self.engines.values(), key=key)
+
+
+def resolve(
+    experiment: Experiment,
+    launcher: str | None,
+    filled: dict[str, str],
+    mode: Mode,
+    hint_for: Callable[[str], str | None],
+) -> State:
+    """Judge every engine of `experiment`.
+
+    Args:
+        experiment: what the config says.
+        launcher: the SPMD launcher that was named, if one was.
+        filled: backends that ``allocation_mode`` gives to engines without one.
+        mode: who starts the workers.
+        hint_for: the backend that an ignored ``allocation_mode`` would give an engine.
+    """
+    state = State(experiment, mode, launcher, findings=list(experiment.findings))
+    for name, section in experiment.engines.items():
+        state.engines[name] = Engine(section)
+    for engine in state.engines.values():
+        _read_backend(state, engine, filled, hint_for)
+    for engine in state.engines.values():
+        if engine.active:
+            _check_role(state, engine)
+    for engine in state.engines.values():
+        if engine.active:
+            _colocate(state, engine)
+    for engine in state.engines.values():
+        if engine.active and engine.colocated_with:
+            _check_colocation(state, engine)
+    return state
+
+
+# -- backends -----------------------------------------------------------------------------------
+
+
+def _read_backend(
+    state: State,
+    engine: Engine,
+    filled: dict[str, str],
+    hint_for: Callable[[str], str | None],
+) -> None:
+    section = engine.section
+    value = section.backend
+    if value is None:
+        value = filled.get(engine.name)
+    if value is None:
+        _inherit(state, engine, filled, hint_for)
+        return
+    engine.text = value if isinstance(value, str) else ""
+    error = _parse(engine, value)
+    if error is not None and engine.active and not _is_echo(state, engine):
+        state.error(error)
+
+
+def _parse(engine: Engine, value: object) -> AllocationError | None:
+    section = engine.section
+    example = _EXAMPLES[section.role or "training"][0]
+    if not isinstance(value, str):
+        hint = f"write {engine.path}={example}"
+        if type(value) is int:
+            hint += "; in YAML put the string in quotes"
+        return wrong_type(value, "a backend string", hint=hint, path=engine.path)
+    try:
+        engine.allocation = ModelAllocation.from_str(value)
+    except AllocationError as error:
+        if section.raw and not looks_like_spec(value):
+            return _masked(section, error)
+        return error.at(engine.path)
+    return None
+
+
+def _masked(section: EngineSection, error: AllocationError) -> AllocationError:
+    """The error of an interpolated value that may be a secret: it shows the interpolation."""
+    return AllocationError(
+        error.code,
+        "the interpolation does not lead to a backend string",
+        text=clip(section.raw or "", 200),
+        path=section.backend_path,
+        hint=f"let it lead to a string such as {_EXAMPLES[section.role or 'training'][0]}",
+    )
+
+
+def _is_echo(state: State, engine: Engine) -> bool:
+    """Whether this engine interpolates a backend that is reported at its own place already."""
+    if not engine.section.raw or not engine.text:
+        return False
+    return any(
+        other is not engine and other.text == engine.text and other.allocation is None
+        for other in state.engines.values()
+        if not other.section.raw
+    )
+
+
+def _inherit(
+    state: State,
+    engine: Engine,
+    filled: dict[str, str],
+    hint_for: Callable[[str], str | None],
+) -> None:
+    parent = state.engines.get(INHERITS.get(engine.name, ""))
+    if parent is not None:
+        given = parent.section.backend is not None or parent.name in filled
+        if given:
+            engine.inherited_from = parent.name
+            value = parent.section.backend or filled.get(parent.name)
+            if isinstance(value, str):
+                engine.text = value
+                _parse(engine, value)  # what is wrong with it is said at the parent's path
+            return
+    if engine.active and not engine.section.external:
+        state.error(_no_backend(engine, parent, hint_for(engine.name)))
+
+
+def _no_backend(engine: Engine, parent: Engine | None, legacy: str | None) -> AllocationError:
+    first, second = _EXAMPLES[engine.section.role or "training"]
+    if legacy:
+        hint = f"write {engine.path}={legacy} (allocation_mode says so, but is ignored here)"
+    else:
+        hint = f"write {engine.path}={first} or {engine.path}={second}"
+    tail = f", and {parent.name} has none to inherit" if parent else " and inherits none"
+    return AllocationError(
+        "AC301", f"{engine.name} has no backend{tail}", path=engine.path, hint=hint
+    )
+
+
+def _check_role(state: State, engine: Engine) -> None:
+    needed, allocation = engine.section.role, engine.allocation
+    if needed is None or allocation is None or allocation.role == needed:
+        return
+    parent = state.engines.get(engine.inherited_from or "")
+    if parent is not None and parent.section.role == needed:
+        return  # said at the parent's path
+    start = engine.text.find(allocation.backend)
+    rows = [b.name for b in BACKENDS.values() if b.role == needed]
+    dims = str(allocation.parallel)
+    fixes = [f"{engine.path}={name}:{dims}" for name in rows if _parses(f"{name}:{dims}")]
+    fixes = fixes or [f"{engine.path}={spec}" for spec in _EXAMPLES[needed]]
+    state.error(
+        AllocationError(
+            "AC302",
+            f"{allocation.backend} is for {allocation.role}; {engine.name} needs a backend "
+            f"for {needed}: {', '.join(rows)}",
+            text=engine.text,
+            span=(start, start + len(allocation.backend)),
+            path=engine.path,
+            hint=f"write {' or '.join(fixes[:2])}",
+        )
+    )
+
+
+def _parses(spec: str) -> bool:
+    try:
+        ModelAllocation.from_str(spec)
+    except AllocationError:
+        return False
+    return True
+
+
+# -- colocation ---------------------------------------------------------------------------------
+
+
+def _colocate(state: State, engine: Engine) -> None:
+    if state.mode == "spmd" and _runs_in_trainer(state, engine):
+        engine.colocated_with = "actor"
+        return
+    kind, target, path = _strategy(state, engine)
+    if kind is not SchedulingStrategyType.colocation:
+        return
+    error = _bad_target(state, engine, target, path)
+    if error:
+        state.error(error)
+    else:
+        engine.colocated_with = str(target)
+
+
+def _runs_in_trainer(state: State, engine: Engine) -> bool:
+    """SPMD: critic, ref and a training teacher run in the trainer's ranks."""
+    return engine.name in _IN_TRAINER and not engine.serves and "actor" in state.engines
+
+
+def _strategy(state: State, engine: Engine) -> tuple[SchedulingStrategyType | None, object, str]:
+    """Type and target of the engine's ``scheduling_strategy``, and the target's path."""
+    view = engine.section.view
+    path = view.at("scheduling_strategy")
+    hint = "write {type: separation} or {type: colocation, target: actor}"
+    try:
+        value = view.get("scheduling_strategy")
+        if value is None or value == "":
+            return None, None, path
+        if not is_mapping(value):
+            raise wrong_type(value, "a mapping with type and target", hint=hint, path=path)
+        section = view.section("scheduling_strategy")
+        assert section is not None
+        kind, target = section.get("type"), section.get("target")
+        path = section.at("type")
+        if kind in (None, ""):
+            return None, None, path
+        if not isinstance(kind, str) or kind not in SchedulingStrategyType.__members__:
+            raise wrong_type(kind, "separation or colocation", hint=hint, path=path)
+        return SchedulingStrategyType(kind), target, section.at("target")
+    except AllocationError as error:
+        state.error(error)
+        return None, None, path
+
+
+def _bad_target(state: State, engine: Engine, target: object, path: str) -> AllocationError | None:
+    names = [e.name for e in state.engines.values() if e.active and e.name != engine.name]
+    order = [e.name for e in state.creation_order()]
+    good = [n for n in names if order.index(n) < order.index(engine.name)]
+    hint = f"write {path}={good[0]}" if good else f"write {path.rpartition('.')[0]}.type=separation"
+    shown = clip(str(target))
+
+    def error(code: str, message: str) -> AllocationError:
+        return AllocationError(code, message, text=shown, path=path, hint=hint)
+
+    if target in (None, ""):
+        return error("AC303", f"{engine.name} is colocated with no engine: target is missing")
+    if not isinstance(target, str):
+        return wrong_type(target, "the name of an engine", hint=hint, path=path)
+    if target == engine.name:
+        return error("AC303", f"{engine.name} is colocated with itself")
+    if target not in names:
+        what = "does not run" if target in state.engines else "is no engine of this experiment"
+        return error("AC303", f"{engine.name} is colocated with {shown}, which {what}")
+    host = state.engines[target]
+    if _strategy_type(host) is SchedulingStrategyType.colocation:
+        return error("AC305", f"{engine.name} is colocated with {target}, itself colocated")
+    if target not in good:
+        return error(
+            "AC303", f"{engine.name} is colocated with {target}, which is initialised after it"
+        )
+    return None
+
+
+def _strategy_type(engine: Engine) -> SchedulingStrategyType | None:
+    try:
+        section = engine.section.view.section("scheduling_strategy")
+        kind = section.get("type") if section else None
+    except AllocationError:
+        return None
+    return SchedulingStrategyType.__members__.get(kind) if isinstance(kind, str) else None
+
+
+def _check_colocation(state: State, engine: Engine) -> None:
+    host = state.engines[engine.colocated_with or ""]
+    if engine.allocation is None or host.allocation is None:
+        engine.fits = False
+        return
+    if engine.world_size == host.world_size:
+        return
+    engine.fits = False
+    state.error(
+        AllocationError(
+            "AC304",
+            f"{engine.name} has {engine.world_size} GPUs and shares those of {host.name}, "
+            f"which has {host.world_size}",
+            text=engine.text,
+            path=engine.path,
+            hint=f"write a backend of {host.world_size} GPUs, such as "
+            f"{engine.path}={_of_size(engine.allocation, host)}",
+        )
+    )
+
+
+def _of_size(allocation: ModelAllocation, host: Engine) -> str:
+    """A spec of the allocation's backend with as many ranks as `host` has."""
+    if host.allocation and host.allocation.role == allocation.role:
+        return str(host.allocation)
+    rest = allocation.world_size // allocation.parallel.data_parallel_size
+    world = host.world_size
+    sizes = allocation.parallel.sizes
+    if sizes.etp == 1 and world % rest == 0:
+        from areal_conf.allocation import trusted_allocation
+
+        candidate = str(
+            trusted_allocation(allocation.backend, None, sizes._replace(d=world // rest))
+        )
+        if _parses(candidate):
+            return candidate
+    return f"{allocation.backend}:d{world}"

@@ -1,0 +1,359 @@
+"""What schedulers, launchers and the trainer demand of a whole experiment.
+
+`RULES` is the table: each rule reads the resolved experiment and yields what it finds. A rule's
+docstring says where it stands in AReaL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from areal_conf.engines import ROLES
+from areal_conf.errors import AllocationError, Finding
+from areal_conf.placement import Demand, Placement, place
+from areal_conf.resolve import Engine, State
+
+_NODE_GRANULAR = ("ray", "slurm")
+
+
+@dataclass
+class Facts:
+    """The resolved experiment and what follows from it.
+
+    Attributes:
+        state: engines and mode.
+        total: GPUs that all engines reserve together.
+        placement: where they lie; None where no cluster is known.
+    """
+
+    state: State
+    total: int
+    placement: Placement | None
+
+    @property
+    def per_node(self) -> int | None:
+        """GPUs of a node; None where not known."""
+        return self.state.experiment.n_gpus_per_node or None
+
+    @property
+    def scheduler(self) -> str | None:
+        """The single controller's scheduler; None under SPMD, or where none is set."""
+        return self.state.experiment.scheduler if self.state.mode == "single_controller" else None
+
+    @property
+    def cluster_path(self) -> str:
+        """Config path of the cluster section."""
+        return self.state.experiment.root.at("cluster")
+
+    def reserving(self) -> list[Engine]:
+        """Engines that reserve GPUs, servers first: the order of sums in messages."""
+        engines = [e for e in self.state.engines.values() if e.gpus]
+        return sorted(engines, key=lambda e: (e.name not in ROLES, not e.serves))
+
+    def sum_text(self) -> str:
+        """``rollout 8 + actor 8 = 16``"""
+        parts = [f"{e.name} {e.gpus}" for e in self.reserving()]
+        if len(parts) > 12:
+            parts = [*parts[:11], f"{len(parts) - 11} more"]
+        return f"{' + '.join(parts)} = {self.total}"
+
+
+Rule = Callable[[Facts], Iterator[Finding]]
+
+
+def gather(state: State) -> Facts:
+    """Totals and placement of a resolved experiment."""
+    total = sum(engine.gpus for engine in state.engines.values())
+    return Facts(state, total, _place(state))
+
+
+def check(facts: Facts) -> list[Finding]:
+    """What every rule of the table finds."""
+    return [finding for rule in RULES for finding in rule(facts)]
+
+
+def _place(state: State) -> Placement | None:
+    experiment = state.experiment
+    per_node = experiment.n_gpus_per_node
+    if experiment.n_nodes is None or not per_node:
+        return None
+    unlimited = state.mode == "single_controller" and experiment.scheduler in _NODE_GRANULAR
+    return place(demands(state, per_node), per_node, None if unlimited else experiment.n_nodes)
+
+
+def demands(state: State, per_node: int) -> list[Demand]:
+    """What each engine reserves, in the order in which AReaL gives out GPUs."""
+    spmd = state.mode == "spmd"
+    slurm = not spmd and state.experiment.scheduler == "slurm"
+    out: list[Demand] = []
+    trainers = False
+    for engine in state.creation_order():
+        allocation = engine.allocation
+        if not engine.gpus or allocation is None:
+            continue
+        size = allocation.instance_size or allocation.parallel.tensor_parallel_size
+        first_trainer = spmd and not engine.serves and not trainers
+        trainers = trainers or not engine.serves
+        fresh = slurm or (first_trainer and state.launcher in _NODE_GRANULAR)
+        out.append(Demand(engine.name, engine.gpus // size, size, engine.serves, fresh))
+    return out
+
+
+def _finding(
+    severity: str, code: str, message: str, path: str, hint: str, text: str = ""
+) -> Finding:
+    error = AllocationError(code, message, path=path, hint=hint, text=text)
+    return Finding("error" if severity == "error" else "warning", error)
+
+
+# -- the budget ---------------------------------------------------------------------------------
+
+
+def known_scheduler(facts: Facts) -> Iterator[Finding]:
+    """AC309: a scheduler that AReaL does not have (trainer/rl_trainer.py)."""
+    kind = facts.state.experiment.scheduler
+    if kind is not None and kind not in ("local", "ray", "slurm"):
+        path = facts.state.experiment.root.at("scheduler.type")
+        message = f"unknown scheduler {kind!r}"
+        yield _finding("error", "AC309", message, path, "write local, ray or slurm", kind)
+
+
+def budget_known(facts: Facts) -> Iterator[Finding]:
+    """AC357: nothing says how many GPUs there are."""
+    if facts.state.experiment.cluster_gpus is None:
+        path = facts.cluster_path
+        hint = f"write {path}.n_nodes=2 {path}.n_gpus_per_node=8"
+        yield _finding("warning", "AC357", "no GPU budget known", path, hint)
+
+
+def within_budget(facts: Facts) -> Iterator[Finding]:
+    """AC306, or AC356 where the scheduler never reads ``n_nodes`` (infra/scheduler/{ray,slurm}.py);
+    AC350 where GPUs stay idle."""
+    experiment = facts.state.experiment
+    have = experiment.cluster_gpus
+    if have is None or facts.state.launcher in _NODE_GRANULAR:
+        return
+    nodes, per_node, path = experiment.n_nodes, experiment.n_gpus_per_node, facts.cluster_path
+    shape = f"{nodes} x {per_node}"
+    assert per_node is not None
+    needed = -(-facts.total // per_node)
+    if facts.total > have and facts.scheduler not in _NODE_GRANULAR:
+        text = f"{facts.sum_text()} > {shape}"
+        hint = f"write {path}.n_nodes={needed}, or smaller backends ({have} GPUs in all)"
+        yield _finding(
+            "error", "AC306", f"more GPUs than the cluster has: {text}", path, hint, text
+        )
+    elif facts.total < have and facts.total:
+        idle = have - facts.total
+        hint = f"{shape} has {have} GPUs, {facts.sum_text()}: raise a d, or take fewer nodes"
+        yield _finding("warning", "AC350", f"{idle} of {have} GPUs are idle", path, hint)
+
+
+def nodes_ignored(facts: Facts) -> Iterator[Finding]:
+    """AC356: schedulers that never read ``n_nodes``.
+
+    Local deals out the GPUs of its own machine, round robin; ray and slurm ask for what the engines
+    need (infra/scheduler/local.py, ray.py, slurm.py).
+    """
+    experiment = facts.state.experiment
+    nodes, per_node = experiment.n_nodes, experiment.n_gpus_per_node
+    kind = facts.state.launcher or facts.scheduler
+    if nodes is None or not per_node or kind is None:
+        return
+    path = f"{facts.cluster_path}.n_nodes"
+    if kind == "local" and nodes > 1:
+        what = f"scheduler local uses one node of {per_node} GPUs, whatever n_nodes says ({nodes})"
+        if facts.total > per_node:
+            what += f"; {facts.total} GPUs would share them"
+        hint = "write scheduler.type=ray or scheduler.type=slurm to use more nodes"
+        yield _finding("warning", "AC356", what, path, hint)
+    elif facts.scheduler in _NODE_GRANULAR and facts.placement:
+        asked = facts.placement.nodes()
+        if asked > nodes:
+            what = f"scheduler {kind} ignores n_nodes ({nodes}): it will ask for {asked} nodes"
+            hint = f"write {path}={asked} ({facts.sum_text()})"
+            yield _finding("warning", "AC356", what, path, hint, facts.sum_text())
+
+
+def spmd_exact(facts: Facts) -> Iterator[Finding]:
+    """AC308: the ray and slurm launchers take exactly the cluster (infra/launcher/ray.py,
+    slurm.py); AC307: servers take whole nodes, at least one (n_nodes = world // per_node)."""
+    state, per_node = facts.state, facts.per_node
+    have = state.experiment.cluster_gpus
+    if state.launcher not in _NODE_GRANULAR or per_node is None:
+        return
+    if have is not None and facts.total != have:
+        text = f"{facts.sum_text()}, not {state.experiment.n_nodes} x {per_node} = {have}"
+        hint = f"let the engines reserve {have} GPUs together, or change {facts.cluster_path}"
+        message = f"the {state.launcher} launcher takes the whole cluster: {text}"
+        yield _finding("error", "AC308", message, facts.cluster_path, hint, text)
+    for engine in state.active():
+        if engine.serves and engine.gpus % per_node:
+            yield _off_node(engine, per_node, f"the {state.launcher} launcher")
+
+
+def _off_node(engine: Engine, per_node: int, who: str) -> Finding:
+    assert engine.allocation is not None
+    near = max(1, round(engine.gpus / per_node)) * per_node
+    size = engine.allocation.instance_size or 1
+    hint = f"give {engine.name} {near} GPUs, or another multiple of {per_node}"
+    if engine.serves and near % size == 0:
+        p = engine.allocation.parallel
+        dims = (
+            f"d{near // size}"
+            + f"p{p.pp_size}" * (p.pp_size > 1)
+            + f"t{p.tp_size}" * (p.tp_size > 1)
+        )
+        hint += f": {engine.path}={engine.allocation.backend}:{dims}"
+    message = f"{who} gives whole nodes of {per_node} GPUs; {engine.name} asks for {engine.gpus}"
+    return _finding("error", "AC307", message, engine.path, hint, engine.text)
+
+
+def whole_nodes(facts: Facts) -> Iterator[Finding]:
+    """AC307: instances and engines that do not fit whole nodes.
+
+    An instance over a node needs whole nodes; the local scheduler refuses one (GPUAllocationError,
+    infra/scheduler/local.py). The slurm scheduler gives whole nodes to each engine, and instances
+    over a node get no task (``ntasks_per_node = replicas // nodes``, infra/scheduler/slurm.py).
+    """
+    per_node = facts.per_node
+    if per_node is None:
+        return
+    for engine in facts.state.active():
+        size = engine.allocation.instance_size if engine.allocation else None
+        if not engine.gpus:
+            continue
+        if size is not None and size > per_node:
+            why = None
+            if size % per_node:
+                why = f"is no multiple of the {per_node} GPUs of a node"
+            elif facts.scheduler in ("local", "slurm") or facts.state.launcher == "local":
+                kind = facts.scheduler or facts.state.launcher
+                why = f"is over the {per_node} GPUs of a node, which {kind} cannot place"
+            if why:
+                assert engine.allocation is not None
+                message = f"an instance of {engine.name} takes {size} GPUs, which {why}"
+                spec = f"{engine.allocation.backend}:t{per_node}"
+                hint = f"write an instance of at most {per_node} GPUs, such as {engine.path}={spec}"
+                yield _finding("error", "AC307", message, engine.path, hint, engine.text)
+                continue
+        if facts.scheduler == "slurm" and engine.gpus % per_node:
+            yield _off_node(engine, per_node, "the slurm scheduler")
+
+
+# -- warnings on layout ---------------------------------------------------------------------------
+
+
+def straddling(facts: Facts) -> Iterator[Finding]:
+    """AC351: an instance or a tensor group lies on more than one node: its all-reduces leave the
+    node's own links."""
+    if facts.placement is None:
+        return
+    for engine in facts.state.active():
+        if not engine.gpus or engine.name not in facts.placement.units:
+            continue
+        count = facts.placement.straddling(engine.name)
+        if count:
+            assert engine.allocation is not None
+            what = "server instances" if engine.serves else "tensor groups"
+            size = facts.placement.sizes[engine.name]
+            message = f"{count} {what} of {engine.name} ({size} GPUs each) straddle nodes"
+            hint = f"choose sizes that divide the {facts.per_node} GPUs of a node"
+            yield _finding("warning", "AC351", message, engine.path, hint, engine.text)
+
+
+def helpers_apart(facts: Facts) -> Iterator[Finding]:
+    """AC352: a critic or ref on GPUs of its own."""
+    for engine in facts.state.active():
+        if engine.name in ("critic", "ref") and engine.gpus and "actor" in facts.state.engines:
+            path = engine.section.view.at("scheduling_strategy")
+            message = f"{engine.name} is not colocated and adds {engine.gpus} GPUs"
+            hint = f"write {path}={{type:colocation,target:actor}} to share the actor's GPUs"
+            yield _finding("warning", "AC352", message, path, hint)
+
+
+def batch_divides(facts: Facts) -> Iterator[Finding]:
+    """AC353: the batch is dealt to the data-parallel ranks (trainer/rl_trainer.py): a batch size
+    that d does not divide stops the first training step."""
+    root = facts.state.experiment.root
+    try:
+        section = root.section("train_dataset")
+        batch = section.get("batch_size") if section else None
+    except AllocationError:
+        return
+    if type(batch) is not int or batch < 1:
+        return
+    for engine in facts.state.active():
+        d = engine.allocation.parallel.dp_size if engine.allocation else 1
+        if engine.serves or engine.inherited_from or batch % d == 0:
+            continue
+        message = f"train_dataset.batch_size {batch} is not divisible by d {d} of {engine.name}"
+        hint = f"write train_dataset.batch_size={-(-batch // d) * d}"
+        yield _finding("warning", "AC353", message, engine.path, hint, engine.text)
+
+
+def worker_counts(facts: Facts) -> Iterator[Finding]:
+    """AC354: colocation compares workers, one a rank of a trainer, one an instance of servers.
+
+    Local refuses different counts (infra/scheduler/local.py); ray refuses them in 1.0.4, main takes
+    them where the GPUs are equal; slurm (main) starts another job on the same nodes.
+    """
+    if facts.state.mode == "spmd":
+        return
+    for engine in facts.state.active():
+        host = facts.state.engines.get(engine.colocated_with or "")
+        if host is None or not engine.fits or engine.workers == host.workers:
+            continue
+        message = (
+            f"{engine.name} has {engine.workers} workers and {host.name} has {host.workers}: "
+            "scheduler local refuses this, so does ray in AReaL 1.0.4"
+        )
+        hint = "give both as many workers, or write scheduler.type=slurm (AReaL main)"
+        yield _finding("warning", "AC354", message, engine.path, hint, engine.text)
+
+
+def spmd_pipeline(facts: Facts) -> Iterator[Finding]:
+    """AC355: the SPMD launchers start servers of tensor ranks only (infra/launcher)."""
+    if facts.state.mode != "spmd":
+        return
+    for engine in facts.state.active():
+        if engine.serves and engine.allocation and engine.allocation.parallel.pp_size > 1:
+            message = f"{engine.name} has p > 1, which the SPMD launchers do not pass to servers"
+            hint = "write it with t alone, or use the single controller (scheduler.type=...)"
+            yield _finding("warning", "AC355", message, engine.path, hint, engine.text)
+
+
+def names_agree(facts: Facts) -> Iterator[Finding]:
+    """AC358: the name in brackets is not the engine's."""
+    for engine in facts.state.active():
+        name = engine.allocation.name if engine.allocation else None
+        if name is not None and name != engine.name and not engine.inherited_from:
+            start = engine.text.find("[") + 1
+            message = f"the backend of {engine.name} is named {name!r}"
+            hint = f"write [{engine.name}], or leave the brackets out"
+            error = AllocationError(
+                "AC358",
+                message,
+                path=engine.path,
+                hint=hint,
+                text=engine.text,
+                span=(start, engine.text.find("]")),
+            )
+            yield Finding("warning", error)
+
+
+RULES: tuple[Rule, ...] = (
+    known_scheduler,
+    within_budget,
+    spmd_exact,
+    whole_nodes,
+    budget_known,
+    nodes_ignored,
+    straddling,
+    helpers_apart,
+    batch_divides,
+    worker_counts,
+    spmd_pipeline,
+    names_agree,
+)
