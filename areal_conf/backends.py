@@ -128,11 +128,12 @@ def legal_expert_sizes(backend: Backend, sizes: Sizes) -> list[int]:
     ranks = sizes.world // sizes.p
     return [
         e
-        for e in _divisors(ranks)
+        for e in divisors(ranks)
         if not broken_rules(backend, sizes._replace(e=e)) and ("e" in backend.dims or e == 1)
     ]
 
 
-def _divisors(n: int) -> list[int]:
+def divisors(n: int) -> list[int]:
+    """Every divisor of `n`, ascending."""
     small = [i for i in range(1, int(n**0.5) + 1) if n % i == 0]
     return small + [n // i for i in reversed(small) if i * i != n]

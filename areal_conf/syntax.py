@@ -112,6 +112,24 @@ def parse_spec(text: str) -> Spec:
     return spec
 
 
+def dimension_span(text: str, dim: str) -> Span:
+    """Where a dimension stands in the backend string `text`: its letter and size.
+
+    `dim` is a letter, or ``"etp"`` for t of ffn; p and d are those of attn. All of `text` where the
+    dimension is not written (its size is 1), and for an empty `dim`.
+    """
+    start = text.find(":") + 1
+    ffn = _FFN.search(text, start)
+    if ffn is not None and dim in ("e", "etp"):
+        start, end = ffn.end(), len(text)
+    else:
+        end = ffn.start() if ffn is not None else len(text)
+    for m in _PAIR.finditer(text, start, end):
+        if m.group(1) == dim or (dim == "etp" and ffn and m.group(1) == "t"):
+            return m.span()
+    return 0, len(text)
+
+
 def _read(text: str) -> Spec | None:
     """The meaning of a well-formed and valid `text`, at once; None for anything else."""
     m = _WELL_FORMED.match(text)
