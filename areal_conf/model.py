@@ -265,7 +265,7 @@ class _Reader:
         return value or ""
 
     def wrong(self, name: str, value: object, expected: str) -> AllocationError:
-        shown = clip(json.dumps(value, default=repr, ensure_ascii=False))
+        shown = _shown(value)
         text = f'"{name}": {shown}'
         return AllocationError(
             "AC422",
@@ -274,6 +274,14 @@ class _Reader:
             span=(len(text) - len(shown), len(text)),
             hint=f"{_GIVE}, as it came with the model",
         )
+
+
+def _shown(value: object) -> str:
+    """`value` as JSON on one line; its type where it cannot be written (a huge number, a loop)."""
+    try:
+        return clip(json.dumps(value, default=repr, ensure_ascii=False))
+    except (ValueError, TypeError, RecursionError):
+        return f"<{type(value).__name__}>"
 
 
 # -- rules -----------------------------------------------------------------------------------------

@@ -265,6 +265,15 @@ def test_wrong_types(field: str, value: object) -> None:
     assert error.text[slice(*error.span)] == json.dumps(value)
 
 
+@pytest.mark.parametrize(
+    "value", [10**5000, {(1, 2): 3}, "\ud800" * 9999], ids=["huge", "keys", "surrogates"]
+)
+def test_values_that_cannot_be_shown(value: object) -> None:
+    with pytest.raises(AllocationError, match="num_hidden_layers") as caught:
+        read_model({**QWEN25_7B, "num_hidden_layers": value})
+    assert len(str(caught.value)) < 5000
+
+
 @pytest.mark.parametrize("field", ["num_attention_heads", "num_hidden_layers"])
 def test_missing_fields(field: str) -> None:
     config = {key: value for key, value in QWEN25_7B.items() if key != field}
