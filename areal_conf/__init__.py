@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         SchedulingStrategy,
         SchedulingStrategyType,
     )
+    from areal_conf.dialects import AllocationMode, AllocationType
     from areal_conf.errors import AllocationError
     from areal_conf.plan import Plan, plan
 
@@ -25,6 +26,8 @@ _HOMES = {
     "AllocationError": "errors",
     "Plan": "plan",
     "plan": "plan",
+    "AllocationMode": "dialects",
+    "AllocationType": "dialects",
     "ModelAllocation": "allocation",
     "ParallelStrategy": "allocation",
     "SchedulingStrategy": "allocation",
@@ -33,6 +36,8 @@ _HOMES = {
 
 __all__ = [
     "AllocationError",
+    "AllocationMode",
+    "AllocationType",
     "ModelAllocation",
     "ParallelStrategy",
     "Plan",

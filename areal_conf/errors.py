@@ -69,6 +69,14 @@ CODES: dict[str, str] = {
     "AC456": "model type unknown to the backend",
     "AC457": "experts' matrices split unevenly",
     "AC458": "the backend ignores a dimension for this model type",
+    "AC501": "allocation_mode: a word of the first generation, which holds no layout",
+    "AC502": "allocation_mode: two components of one role, and nothing says which is which",
+    "AC503": "allocation_mode: a component must have a name and has none",
+    "AC504": "allocation_mode: a component name given twice",
+    "AC505": "allocation_mode: colocated components differ in GPUs",
+    "AC506": "allocation_mode: a pair of the key-value form that names no engine of today",
+    "AC507": "allocation_mode: eval or cpu beside something other than inference servers",
+    "AC508": "allocation_mode: more components than an experiment has engines",
 }
 """Every code and its meaning. Codes are stable: a code is never used again for something else."""
 
