@@ -293,11 +293,13 @@ class _Reader:
         for key in self.view.keys():  # noqa: SIM118 - a View is no mapping
             if key in ROLES or key == "areal_plan":
                 continue
+            if self.view.raw(key) is not None:
+                continue  # not ours to resolve: it may ask for this very plan (${areal.gpus:})
             try:
                 section = self.view.section(key)
                 value = section.get("backend") if section else None
             except AllocationError:
-                continue  # not ours to resolve
+                continue
             if section and looks_like_spec(value):
                 yield key, self.engine(key, section, None)
 

@@ -1,0 +1,166 @@
+"""The ``areal.*`` resolvers of OmegaConf: what a backend string means, inside any config.
+
+All are pure, print nothing, and raise `AllocationError` for what they cannot read. `register` runs
+at the start of every Hydra app: it costs microseconds and imports the library on first use.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from areal_conf.allocation import ModelAllocation
+
+_FIELDS = {
+    "dp": "data_parallel_size",
+    "tp": "tensor_parallel_size",
+    "pp": "pipeline_parallel_size",
+    "cp": "context_parallel_size",
+    "ep": "expert_parallel_size",
+    "etp": "expert_tensor_parallel_size",
+    "edp": "expert_data_parallel_size",
+}
+
+
+def register() -> None:
+    """Make every ``areal.*`` resolver known to OmegaConf; safe to call again."""
+    from omegaconf import OmegaConf
+
+    for name, function in RESOLVERS.items():
+        OmegaConf.register_new_resolver(f"areal.{name}", function, replace=True)
+
+
+def _allocation(spec: Any) -> ModelAllocation:
+    from areal_conf.allocation import ModelAllocation
+
+    return ModelAllocation.from_str(spec)
+
+
+def backend(spec: Any) -> str:
+    """``${areal.backend:SPEC}``: name of the backend."""
+    return _allocation(spec).backend
+
+
+def _size(field: str) -> Callable[[Any], int]:
+    def size(spec: Any) -> int:
+        value = getattr(_allocation(spec).parallel, field)
+        assert isinstance(value, int)
+        return value
+
+    size.__doc__ = f"The {field.replace('_', ' ')} of a backend string."
+    return size
+
+
+def world_size(spec: Any) -> int:
+    """``${areal.world_size:SPEC}``: number of ranks."""
+    return _allocation(spec).world_size
+
+
+def instances(spec: Any) -> int:
+    """``${areal.instances:SPEC}``: server instances of an inference backend."""
+    return _served(spec)[0]
+
+
+def instance_size(spec: Any) -> int:
+    """``${areal.instance_size:SPEC}``: GPUs of one server instance."""
+    return _served(spec)[1]
+
+
+def _served(spec: Any) -> tuple[int, int]:
+    allocation = _allocation(spec)
+    count, size = allocation.instances, allocation.instance_size
+    if count is None or size is None:
+        from areal_conf.errors import AllocationError
+
+        start = spec.find(allocation.backend)
+        raise AllocationError(
+            "AC302",
+            f"{allocation.backend} is for training and has no server instances",
+            text=spec,
+            span=(start, start + len(allocation.backend)),
+            hint="give the backend of an inference engine, such as sglang:d2t4",
+        )
+    return count, size
+
+
+def parse(spec: Any) -> DictConfig:
+    """``${areal.parse:SPEC}``: all that a backend string says, as a mapping."""
+    from omegaconf import OmegaConf
+
+    allocation = _allocation(spec)
+    sizes = allocation.parallel.sizes
+    fields = {
+        "backend": allocation.backend,
+        "name": allocation.name,
+        "d": sizes.d,
+        "t": sizes.t,
+        "p": sizes.p,
+        "c": sizes.c,
+        "e": sizes.e,
+        "etp": sizes.etp,
+        "edp": allocation.parallel.edp_size,
+        "world_size": sizes.world,
+        "canonical": str(allocation),
+    }
+    return OmegaConf.create(fields)
+
+
+def canonical(spec: Any) -> str:
+    """``${areal.canonical:SPEC}``: the one way to write what `spec` means."""
+    return str(_allocation(spec))
+
+
+def inherit(own: Any, fallback: Any) -> Any:
+    """``${areal.inherit:OWN,FALLBACK}``: OWN, unless it is unset (empty, null, ``???``)."""
+    return fallback if own is None or own in ("", "???") else own
+
+
+def gpus(root: str = "", *, _root_: Any) -> int:
+    """``${areal.gpus:}``: GPUs that the experiment reserves; the argument names its package."""
+    return _plan(root, _root_).total_gpus
+
+
+def nodes(root: str = "", *, _root_: Any) -> int:
+    """``${areal.nodes:}``: nodes that the experiment needs; the argument names its package."""
+    return _plan(root, _root_).nodes
+
+
+_planning = threading.local()
+
+
+def _plan(root: str, config: Any) -> Any:
+    from areal_conf.errors import AllocationError
+    from areal_conf.plan import plan
+
+    if getattr(_planning, "on", False):
+        raise AllocationError(
+            "AC309",
+            "areal.gpus and areal.nodes read engines and cluster: these cannot ask for them",
+            hint="write the number itself, such as cluster.n_nodes=2",
+        )
+    _planning.on = True
+    try:
+        made = plan(config, root=root or "")
+    finally:
+        _planning.on = False
+    made.raise_for_errors()
+    return made
+
+
+RESOLVERS: dict[str, Callable[..., Any]] = {
+    "backend": backend,
+    **{short: _size(field) for short, field in _FIELDS.items()},
+    "world_size": world_size,
+    "instances": instances,
+    "instance_size": instance_size,
+    "parse": parse,
+    "canonical": canonical,
+    "inherit": inherit,
+    "gpus": gpus,
+    "nodes": nodes,
+}
+"""Every resolver by its name after ``areal.``."""
