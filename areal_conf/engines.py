@@ -92,7 +92,7 @@ class View:
         data = self._data
         if not hasattr(data, "_get_node"):
             return None
-        node = data._get_node(key)
+        node = data._get_node(key, validate_access=False)
         value = node._value() if node is not None else None
         return value if isinstance(value, str) and "${" in value else None
 

@@ -37,6 +37,7 @@ CODES: dict[str, str] = {
     "AC307": "an instance or an engine does not fit whole nodes",
     "AC308": "SPMD: GPUs asked for are not exactly the cluster's",
     "AC309": "a value of the wrong type",
+    "AC320": "the config cannot be composed",
     "AC321": "layout that another framework has no arguments for",
     "AC350": "idle GPUs",
     "AC351": "an instance or a tensor group straddles nodes",

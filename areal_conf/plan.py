@@ -258,6 +258,20 @@ class Plan(_Frozen):
         """The SPMD launcher that was named."""
         return self._facts.state.launcher if self._facts else None
 
+    def carried_over(self) -> dict[str, str]:
+        """Backends that a legacy ``allocation_mode`` gave, by their config path."""
+        if self._facts is None:
+            return {}
+        engines = self._facts.state.engines
+        return {engines[name].path: spec for name, spec in self._facts.state.filled.items()}
+
+    def with_error(self, error: AllocationError) -> Plan:
+        """This plan with one more error."""
+        more = [_diagnostic(Finding("error", error))]
+        changed = self.model_copy(update={"errors": [*self.errors, *more]})
+        changed._facts = self._facts
+        return changed
+
     def raise_for_errors(self) -> None:
         """Raise the first error, carrying the others; nothing where there is none.
 

@@ -96,11 +96,16 @@ class Engine:
 
 @dataclass
 class State:
-    """The whole experiment, resolved; rules read it and add to `findings`."""
+    """The whole experiment, resolved; rules read it and add to `findings`.
+
+    Attributes:
+        filled: backends that a legacy ``allocation_mode`` gave, by engine.
+    """
 
     experiment: Experiment
     mode: Mode
     launcher: str | None
+    filled: dict[str, str] = field(default_factory=dict)
     engines: dict[str, Engine] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
@@ -150,7 +155,7 @@ def resolve(
         mode: who starts the workers.
         hint_for: the backend that an ignored ``allocation_mode`` would give an engine.
     """
-    state = State(experiment, mode, launcher, findings=list(experiment.findings))
+    state = State(experiment, mode, launcher, filled, findings=list(experiment.findings))
     for name, section in experiment.engines.items():
         state.engines[name] = Engine(section)
     for engine in state.engines.values():

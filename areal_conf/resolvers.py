@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from areal_conf.allocation import ModelAllocation
+    from areal_conf.plan import Plan
 
 _FIELDS = {
     "dp": "data_parallel_size",
@@ -132,7 +133,7 @@ def nodes(root: str = "", *, _root_: Any) -> int:
 _planning = threading.local()
 
 
-def _plan(root: str, config: Any) -> Any:
+def _plan(root: str, config: Any) -> Plan:
     from areal_conf.errors import AllocationError
     from areal_conf.plan import plan
 

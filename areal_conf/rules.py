@@ -107,6 +107,15 @@ def _finding(
     return Finding("error" if severity == "error" else "warning", error)
 
 
+def has_engines(facts: Facts) -> Iterator[Finding]:
+    """AC301: a config in which no engine stands."""
+    if not facts.state.engines and not facts.state.findings:
+        root = facts.state.experiment.root
+        message = "no engine in this config: it has no section rollout, actor, critic, ref, teacher"
+        hint = "write actor.backend=fsdp:d8, or name the engines in areal_plan.engines"
+        yield _finding("error", "AC301", message, root.at("actor.backend"), hint)
+
+
 # -- the budget ---------------------------------------------------------------------------------
 
 
@@ -344,6 +353,7 @@ def names_agree(facts: Facts) -> Iterator[Finding]:
 
 
 RULES: tuple[Rule, ...] = (
+    has_engines,
     known_scheduler,
     within_budget,
     spmd_exact,

@@ -1,0 +1,256 @@
+"""Drop-ins for Hydra apps: `main` for ``hydra.main``, `compose` for ``hydra.compose``, a callback.
+
+All three do the same with a composed config (`prepared`): they carry a legacy ``allocation_mode``
+over, plan the experiment and refuse what cannot run.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.errors import CompactHydraException
+from hydra.experimental.callback import Callback
+
+from areal_conf.errors import AllocationError
+from areal_conf.overrides import as_typed
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from areal_conf.plan import Plan
+
+log = logging.getLogger(__name__)
+
+_UNSPECIFIED: Any = object()
+Task = Callable[[Any], Any]
+
+
+class PlanRefused(CompactHydraException):
+    """The plan of a job has errors; they were printed where the job was refused."""
+
+
+def main(
+    config_path: str | None = _UNSPECIFIED,
+    config_name: str | None = None,
+    version_base: str | None = _UNSPECIFIED,
+) -> Callable[[Task], Callable[..., Any]]:
+    """``hydra.main`` with the plan checked before the task function runs.
+
+    Backend overrides are taken as typed (parentheses, brackets, in sweeps too), a legacy
+    ``allocation_mode`` is carried over into the config, and a plan with errors prints them on
+    stderr and exits 1. In a sweep every bad job is reported and the good ones run. Under torchrun
+    only rank 0 prints, and a WORLD_SIZE other than the actor's is an error.
+
+    The arguments are those of ``hydra.main``.
+    """
+    import hydra
+
+    given = {"config_path": config_path, "version_base": version_base}
+    given = {key: value for key, value in given.items() if value is not _UNSPECIFIED}
+
+    def decorate(task: Task) -> Callable[..., Any]:
+        @functools.wraps(task)
+        def checked(cfg: DictConfig) -> Any:
+            return task(_checked(cfg))
+
+        app = hydra.main(config_name=config_name, **given)(checked)
+
+        @functools.wraps(task)
+        def entry(cfg_passthrough: DictConfig | None = None) -> Any:
+            if cfg_passthrough is not None:
+                return app(cfg_passthrough)
+            argv = sys.argv
+            sys.argv = [argv[0], *_typed_arguments(argv[1:])]
+            try:
+                return app()
+            finally:
+                sys.argv = argv
+
+        return entry
+
+    return decorate
+
+
+def compose(
+    config_name: str | None = None,
+    overrides: Sequence[str] | None = None,
+    return_hydra_config: bool = False,
+    strict: bool | None = None,
+) -> DictConfig:
+    """``hydra.compose`` with overrides as typed, a legacy mode carried over, and the plan checked.
+
+    The arguments are those of ``hydra.compose``.
+
+    Raises:
+        AllocationError: with everything that is wrong with the plan in `errors`.
+    """
+    import hydra
+
+    cfg = hydra.compose(config_name, as_typed(overrides or ()), return_hydra_config, strict)
+    prepared(cfg).raise_for_errors()
+    return cfg
+
+
+def prepared(
+    cfg: DictConfig,
+    root: str = "",
+    launcher: str | None = None,
+    model: Any = None,
+    allow: Iterable[str] = (),
+) -> Plan:
+    """The plan of `cfg`, into which a legacy ``allocation_mode`` is carried over first."""
+    from areal_conf.plan import plan
+
+    made = plan(cfg, root=root, launcher=launcher, model=model, allow=allow)
+    _fill_in(cfg, made)
+    mismatch = _world_size_mismatch(made)
+    if mismatch is not None:
+        made = made.with_error(mismatch)
+    return made
+
+
+def _fill_in(cfg: DictConfig, made: Plan) -> None:
+    """Write the backends that ``allocation_mode`` gave into the config the task will see."""
+    from omegaconf import OmegaConf
+
+    for path, spec in made.carried_over().items():
+        OmegaConf.update(cfg, path, spec, force_add=True)
+
+
+def _typed_arguments(arguments: Sequence[str]) -> list[str]:
+    return [a if a.startswith("-") else as_typed([a])[0] for a in arguments]
+
+
+# -- torchrun -----------------------------------------------------------------------------------
+
+
+def is_first_rank() -> bool:
+    """Whether this process speaks for all: rank 0 under torchrun, or no torchrun at all."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _world_size_mismatch(made: Plan) -> AllocationError | None:
+    """AC308: torchrun started another number of ranks than the actor has."""
+    started = os.environ.get("WORLD_SIZE", "")
+    actor = made.engines.get("actor")
+    if "RANK" not in os.environ or not started.isdigit() or actor is None or not actor.spec:
+        return None
+    if int(started) == actor.world_size:
+        return None
+    return AllocationError(
+        "AC308",
+        f"torchrun started {started} ranks (WORLD_SIZE), the actor has {actor.world_size}",
+        text=actor.spec,
+        path="actor.backend",
+        hint=f"start {actor.world_size} ranks, or write a backend of {started} ranks",
+    )
+
+
+# -- refusing -----------------------------------------------------------------------------------
+
+
+def _checked(cfg: DictConfig) -> DictConfig:
+    """`cfg` with its legacy mode carried over; raises where its plan has errors."""
+    made = _plan_or_refuse(cfg)
+    if made.errors:
+        _refuse(_report(made))
+    return cfg
+
+
+def _plan_or_refuse(cfg: DictConfig, **options: Any) -> Plan:
+    try:
+        return prepared(cfg, **options)
+    except AllocationError as error:
+        _refuse(str(error))
+        raise AssertionError("unreachable") from error
+
+
+def _report(made: Plan) -> str:
+    return "\n".join(d.error().describe() for d in made.errors)
+
+
+def _refuse(report: str) -> None:
+    """Print why on stderr, from the first rank alone, and stop this job."""
+    job = _job_name()
+    if not is_first_rank():
+        if job is None:
+            raise SystemExit(1)
+        raise PlanRefused("")
+    if job is not None:
+        print(f"{job}:", file=sys.stderr)
+    print(report, file=sys.stderr, flush=True)
+    raise PlanRefused("The plan of this job has errors: it was not started.")
+
+
+def _job_name() -> str | None:
+    """Number and overrides of this job of a sweep; None outside of one."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    if not HydraConfig.initialized():
+        return None
+    cfg = HydraConfig.get()
+    if cfg.mode != RunMode.MULTIRUN:
+        return None
+    return f"job {cfg.job.num} ({cfg.job.override_dirname})"
+
+
+# -- the callback -------------------------------------------------------------------------------
+
+
+class PlanCallback(Callback):
+    """Hydra callback ``areal_plan``: plans each job, logs the plan, and stops a bad one.
+
+    Writes ``allocation.json`` and ``allocation.svg`` into the job's output directory. It ends the
+    process with SystemExit, since Hydra turns other exceptions of a callback into warnings.
+
+    Args:
+        root: dotted path of the package that holds the experiment.
+        launcher: an SPMD launcher of AReaL: local, ray or slurm.
+        model: a Hugging Face ``config.json`` to hold the layouts to.
+    """
+
+    def __init__(
+        self, root: str = "", launcher: str | None = None, model: str | None = None
+    ) -> None:
+        self.options = {"root": root, "launcher": launcher, "model": model}
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Plan the job that is about to start."""
+        try:
+            made = _plan_or_refuse(config, **self.options)
+            if is_first_rank():
+                _write(made, Path(config.hydra.runtime.output_dir))
+                for line in _summary(made):
+                    log.info(line)
+            if made.errors:
+                _refuse(_report(made))
+        except PlanRefused:
+            raise SystemExit(1) from None
+
+
+def _write(made: Plan, directory: Path) -> None:
+    from areal_conf import svg
+    from areal_conf.files import write_atomically
+
+    write_atomically(directory / "allocation.json", made.model_dump_json(indent=2) + "\n")
+    write_atomically(directory / "allocation.svg", svg.render(made))
+
+
+def _summary(made: Plan) -> list[str]:
+    lines = [
+        f"{name}: {engine.spec or '-'} on {engine.gpus} GPUs"
+        + (f", colocated with {engine.colocated_with}" if engine.colocated_with else "")
+        + (f", inactive ({engine.inactive_because})" if engine.inactive_because else "")
+        for name, engine in made.engines.items()
+    ]
+    have = f" of {made.cluster.gpus}" if made.cluster else ""
+    lines.append(f"total: {made.total_gpus}{have} GPUs")
+    lines += [f"{d.code}: {d.message}" for d in made.warnings]
+    return lines

@@ -1,0 +1,88 @@
+"""The command line: ``areal-conf``, also ``python -m areal_conf``.
+
+Results go to stdout, diagnostics to stderr. Exit status: 0 fine, 1 the config is invalid, 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from areal_conf._version import __version__
+from areal_conf.errors import AllocationError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "plan": ("plan_command", "plan an experiment: engines, GPUs, and everything that is wrong"),
+    "explain": ("explain_command", "say what a backend string means, or what is wrong with it"),
+    "engine-args": ("engine_args", "arguments of an engine or framework for a backend string"),
+}
+"""Each command: the module that holds it (``add_arguments`` and ``run``), and what it does."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_usage())
+        return 0 if arguments else 2
+    if arguments[0] == "--version":
+        print(f"areal-conf {__version__}")
+        return 0
+    name = arguments[0]
+    if name not in COMMANDS:
+        print(f"areal-conf: unknown command {name!r}\n\n{_usage()}", file=sys.stderr)
+        return 2
+    return _run(name, arguments[1:])
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    module_name, doc = COMMANDS[name]
+    module = importlib.import_module(f"areal_conf.{module_name}")
+    parser = argparse.ArgumentParser(
+        prog=f"areal-conf {name}", description=f"{doc[0].upper()}{doc[1:]}.", allow_abbrev=False
+    )
+    module.add_arguments(parser)
+    try:
+        status = int(module.run(_parse(parser, arguments)))
+        sys.stdout.flush()
+    except AllocationError as error:
+        print("\n".join(one.describe() for one in error.errors), file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        print(f"areal-conf {name}: {_os_message(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return status
+
+
+def _parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
+    try:
+        return parser.parse_intermixed_args(arguments)
+    except TypeError:  # a command that takes the rest of the line as it is
+        return parser.parse_args(arguments)
+
+
+def _os_message(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"
+
+
+def _usage() -> str:
+    lines = ["usage: areal-conf COMMAND ...", ""]
+    lines += [f"  {name:12} {doc}" for name, (_, doc) in COMMANDS.items()]
+    lines += ["", "areal-conf COMMAND --help shows the options of one command."]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""Composes a config as AReaL does: the file's directory is the config path.
+
+AReaL, api/cli_args.py, ``parse_cli_args``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from areal_conf.errors import AllocationError, clip
+from areal_conf.overrides import as_typed
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+DEFAULT_CONFIG = "areal/default"
+"""The config that is planned where none is named: the ppo experiment, to be filled by overrides."""
+
+
+def compose_file(path: str | Path, overrides: Sequence[str] = ()) -> DictConfig:
+    """Compose the YAML file at `path` with `overrides`, taken as typed.
+
+    Raises:
+        OSError: the file is missing or cannot be read.
+        AllocationError: AC320 where Hydra cannot compose it.
+    """
+    file = Path(path)
+    with file.open("rb"):
+        pass
+    return compose_named(str(file.parent.absolute()), file.name, overrides)
+
+
+def compose_default(overrides: Sequence[str] = ()) -> DictConfig:
+    """Compose the package's ppo experiment with `overrides`, taken as typed.
+
+    Raises:
+        AllocationError: AC320 where Hydra cannot compose it.
+    """
+    return compose_named(None, DEFAULT_CONFIG, overrides)
+
+
+def compose_named(
+    config_dir: str | None, config_name: str, overrides: Sequence[str] = ()
+) -> DictConfig:
+    """Compose the config `config_name` of the directory `config_dir` (None: of the package).
+
+    Raises:
+        OSError: there is no such directory.
+        AllocationError: AC320 where Hydra cannot compose it.
+    """
+    if config_dir is not None:
+        os.listdir(config_dir)
+    name = config_name.removesuffix(".yaml")
+    with _hydra(config_dir):
+        try:
+            from hydra import compose
+
+            return compose(config_name=name, overrides=as_typed(overrides))
+        except Exception as error:
+            raise _cannot_compose(error, config_name) from None
+
+
+@contextmanager
+def _hydra(config_dir: str | None) -> Iterator[None]:
+    from hydra import initialize, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    holder = GlobalHydra.instance()
+    outer = holder.hydra
+    holder.hydra = None
+    starting: Any = (
+        initialize(config_path=None, version_base="1.3", job_name="areal-conf")
+        if config_dir is None
+        else initialize_config_dir(config_dir, version_base="1.3", job_name="areal-conf")
+    )
+    try:
+        with starting:
+            yield
+    finally:
+        holder.hydra = outer
+
+
+def _cannot_compose(error: Exception, config: str) -> AllocationError:
+    first, *rest = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    cause = error.__cause__
+    detail = clip(" ".join([first, *rest[:3]]), 500)
+    if cause is not None and str(cause) not in str(error):
+        detail += f" ({clip(str(cause).splitlines()[0] if str(cause) else '', 200)})"
+    return AllocationError(
+        "AC320",
+        f"{clip(config, 120)} cannot be composed: {detail}",
+        hint="mend the config or the override that is named; a new key needs a leading '+'",
+    )

@@ -1,0 +1,145 @@
+"""``areal-conf plan [CONFIG.yaml] [OVERRIDE ...]``"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from areal_conf.errors import CODES
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from areal_conf.plan import Plan
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add_config_arguments(parser)
+    parser.add_argument("--launcher", choices=("local", "ray", "slurm"))
+    parser.add_argument(
+        "--model",
+        action="append",
+        default=[],
+        metavar="[ENGINE=]FILE",
+        help="a Hugging Face config.json or its directory; auto: each engine's own local path",
+    )
+    parser.add_argument(
+        "--allow", action="append", default=[], metavar="CODE", help="count an error as a warning"
+    )
+    parser.add_argument("--format", choices=("table", "json", "svg"), default="table")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
+
+
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that name a config and its overrides."""
+    parser.add_argument(
+        "config_and_overrides",
+        nargs="*",
+        metavar="CONFIG.yaml | OVERRIDE",
+        help="one with '=' is an override; without a config, the ppo experiment is planned",
+    )
+    parser.add_argument("--config-dir", metavar="D")
+    parser.add_argument("--config-name", metavar="N")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the plan; 1 where it has errors."""
+    from areal_conf.plan import plan
+
+    _check_codes(args.allow)
+    made = plan(
+        composed(args), launcher=args.launcher, model=model_argument(args.model), allow=args.allow
+    )
+    _print(made, args.format, args.output)
+    return 0 if made.ok else 1
+
+
+def composed(args: argparse.Namespace) -> DictConfig:
+    """The config that the arguments name, composed with their overrides."""
+    from areal_conf import composing
+
+    words: Sequence[str] = args.config_and_overrides
+    overrides = [w for w in words if "=" in w or w.startswith("~")]
+    configs = [w for w in words if w not in overrides]
+    if len(configs) + bool(args.config_name) > 1:
+        usage_error(f"one config at a time: {', '.join(configs)}")
+    if args.config_dir is not None or args.config_name is not None:
+        if configs or args.config_name is None:
+            usage_error("--config-dir goes with --config-name, and with no other config")
+        directory = str(Path(args.config_dir or ".").absolute())
+        name = args.config_name
+        if not (Path(directory) / f"{name.removesuffix('.yaml')}.yaml").is_file():
+            usage_error(f"no config {name!r} in {directory}")
+        return composing.compose_named(directory, name, overrides)
+    if configs:
+        return composing.compose_file(configs[0], overrides)
+    return composing.compose_default(overrides)
+
+
+def model_argument(values: Sequence[str]) -> Any:
+    """The ``--model`` options as `plan` takes them."""
+    models: dict[str, str] = {}
+    for value in values:
+        engine, equal, file = value.partition("=")
+        if equal and engine.isidentifier() and not Path(value).exists():
+            models[engine] = file
+        else:
+            models[""] = value
+    if set(models) == {""}:
+        return models[""]
+    return models or None
+
+
+def usage_error(message: str) -> None:
+    """Say what is wrong with the command line, and exit 2."""
+    print(f"areal-conf: {message}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def _check_codes(codes: Sequence[str]) -> None:
+    for code in codes:
+        if code not in CODES or code[:3] not in ("AC3", "AC4"):
+            usage_error(f"--allow {code}: only codes AC3xx and AC4xx can be allowed")
+
+
+def _print(made: Plan, form: str, output: str | None) -> None:
+    if output is not None:
+        from areal_conf.files import write_atomically
+
+        write_atomically(Path(output), _text(made, form))
+    elif form == "table":
+        from rich.console import Console
+
+        from areal_conf import render
+
+        render.plan_text(made, Console())
+    else:
+        sys.stdout.write(_text(made, form))
+    if form != "json":
+        from rich.console import Console
+
+        from areal_conf import render
+
+        render.diagnostics(made, Console(stderr=True))
+
+
+def _text(made: Plan, form: str) -> str:
+    if form == "json":
+        return made.model_dump_json(indent=2) + "\n"
+    if form == "svg":
+        from areal_conf import svg
+
+        return str(svg.render(made))
+    from io import StringIO
+
+    from rich.console import Console
+
+    from areal_conf import render
+
+    page = StringIO()
+    render.plan_text(made, Console(file=page, width=120))
+    return page.getvalue()
