@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Sets up virtual environments below .venvs/ and runs the stages that are named; without one, the
+# default ones. Usage: bash tests/run.sh [lint] [hydra13] [hydra14] ...
+set -euo pipefail
+cd "$(dirname "$0")/.."
+unset PYTHONPATH
+export PIP_DISABLE_PIP_VERSION_CHECK=1
+
+environment() { # NAME PACKAGE... : the virtual environment NAME with this package and the others
+  local name=$1
+  shift
+  [ -x ".venvs/$name/bin/python" ] || "${PYTHON:-python3}" -m venv ".venvs/$name"
+  ".venvs/$name/bin/pip" install --quiet "$@"
+}
+
+lint() {
+  environment hydra13 -e '.[test,lint]' 'hydra-core==1.3.*' 'omegaconf==2.3.*'
+  .venvs/hydra13/bin/ruff check .
+  .venvs/hydra13/bin/ruff format --check .
+  .venvs/hydra13/bin/mypy
+  .venvs/hydra13/bin/lint-imports
+}
+
+hydra13() {
+  environment hydra13 -e '.[test,lint]' 'hydra-core==1.3.*' 'omegaconf==2.3.*'
+  .venvs/hydra13/bin/python -m pytest -n 2 tests
+}
+
+hydra14() { # what AReaL 1.0.4 pins
+  environment hydra14 -e '.[test]' hydra-core==1.4.0.dev1 omegaconf==2.4.0.dev2
+  .venvs/hydra14/bin/python -m pytest -n 2 tests
+}
+
+[ $# -gt 0 ] || set -- lint hydra13 hydra14
+for stage in "$@"; do
+  echo "== $stage"
+  "$stage"
+done
