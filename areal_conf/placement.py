@@ -27,7 +27,7 @@ class Coordinates(NamedTuple):
     edp: int
 
 
-class _Mesh:
+class Mesh:
     """A mesh of named axes, the first one fastest."""
 
     __slots__ = ("sizes", "strides", "world")
@@ -42,6 +42,7 @@ class _Mesh:
             stride *= size
 
     def coordinate(self, rank: int, axis: str) -> int:
+        """Where `rank` stands along `axis`, from 0."""
         return rank // self.strides[axis] % self.sizes[axis]
 
     def groups(self, axes: str | Sequence[str]) -> list[list[int]]:
@@ -76,9 +77,9 @@ class RankOrder:
         if role == "inference":
             axes = [("t", t), ("c", c), ("p", p), ("d", d)]
         self.world = sizes.world
-        self.dense = _Mesh(axes)
+        self.dense = Mesh(axes)
         edp = sizes.world // (p * etp * e)
-        self.expert = _Mesh([("etp", etp), ("e", e), ("edp", edp), ("p", p)])
+        self.expert = Mesh([("etp", etp), ("e", e), ("edp", edp), ("p", p)])
 
     def coordinates(self, rank: int) -> Coordinates:
         """Where `rank` stands.

@@ -74,7 +74,8 @@ class Cluster(_Frozen):
     n_nodes: int
     n_gpus_per_node: int
 
-    @computed_field
+    @computed_field  # type: ignore[prop-decorator]
+    @property
     def gpus(self) -> int:
         """GPUs in all."""
         return self.n_nodes * self.n_gpus_per_node
@@ -111,11 +112,13 @@ class EnginePlan(_Frozen):
 
     _name: str = PrivateAttr(default="")
     _reason: str | None = PrivateAttr(default=None)
+    _external: bool = PrivateAttr(default=False)
     _placement: Placement | None = PrivateAttr(default=None)
     _placed_as: str = PrivateAttr(default="")
     _allocation: ModelAllocation | None = PrivateAttr(default=None)
 
-    @computed_field
+    @computed_field  # type: ignore[prop-decorator]
+    @property
     def devices(self) -> list[tuple[int, int] | None]:
         """The GPU of each rank, as (node, GPU of the node); None where no cluster is known."""
         return self._devices
@@ -143,6 +146,11 @@ class EnginePlan(_Frozen):
     def inactive_because(self) -> str | None:
         """Why the engine does not run; None where it does."""
         return self._reason
+
+    @property
+    def external(self) -> bool:
+        """Whether a server outside the experiment does its work."""
+        return self._external
 
     @property
     def order(self) -> RankOrder:
@@ -429,6 +437,7 @@ def _engine_plan(engine: Engine, facts: Facts) -> EnginePlan:
     )
     built._name = engine.name
     built._reason = engine.section.inactive
+    built._external = engine.section.external
     built._allocation = allocation
     if engine.fits and not engine.section.external:
         built._placement = facts.placement
