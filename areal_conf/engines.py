@@ -148,15 +148,30 @@ class EngineSection:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What a config says of the whole experiment."""
+    """What a config says of the whole experiment.
+
+    Attributes:
+        root: the mapping that holds the engines.
+        engines: by name, in the order AReaL creates them, then as written.
+        allocation_mode: the legacy string; empty where unset.
+        scheduler: ``scheduler.type``; None where unset.
+        has_scheduler: whether there is a scheduler section at all.
+        n_nodes: nodes of the cluster; None where not known.
+        n_gpus_per_node: GPUs of a node; None where not known.
+        allow: codes that ``areal_plan.allow`` names.
+        own_engines: the engines are an app's own (``areal_plan.engines``), not AReaL's trainer's.
+        findings: what is wrong with what was read.
+    """
 
     root: View
     engines: dict[str, EngineSection]
     allocation_mode: str = ""
     scheduler: str | None = None
+    has_scheduler: bool = False
     n_nodes: int | None = None
     n_gpus_per_node: int | None = None
     allow: tuple[str, ...] = ()
+    own_engines: bool = False
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -207,9 +222,11 @@ class _Reader:
             engines=engines,
             allocation_mode=self.text(self.view, "allocation_mode") or "",
             scheduler=kind,
+            has_scheduler=scheduler is not None,
             n_nodes=self.count(cluster, "n_nodes", 1) if cluster else None,
             n_gpus_per_node=self.count(cluster, "n_gpus_per_node", 0) if cluster else None,
             allow=self.codes(own),
+            own_engines=bool(own and self.guard(lambda: own.section("engines"))),
             findings=self.findings,
         )
 

@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, computed_field
 
 from areal_conf.allocation import ModelAllocation
 from areal_conf.backends import DIMENSIONS
-from areal_conf.engines import Experiment, read_experiment
-from areal_conf.errors import CODES, AllocationError, Finding, clip, wrong_type
+from areal_conf.checks import examine
+from areal_conf.errors import AllocationError, Finding
 from areal_conf.placement import Coordinates, Device, Placement, RankOrder
-from areal_conf.resolve import LAUNCHERS, Engine, Mode, State, resolve
-from areal_conf.rules import Facts, check, gather
+from areal_conf.resolve import Engine, Mode, State
+from areal_conf.rules import Facts
 
 
 class _Frozen(BaseModel):
@@ -297,6 +297,9 @@ def plan(
     launcher: str | None = None,
     model: Any = None,
     allow: Iterable[str] = (),
+    *,
+    areal: str | None = None,
+    strict: bool = False,
 ) -> Plan:
     """Plan a composed config.
 
@@ -304,78 +307,21 @@ def plan(
         cfg: DictConfig, mapping or dataclass. Only the keys that a plan needs are resolved.
         root: dotted path of the package that holds the experiment.
         launcher: an SPMD launcher of AReaL: local, ray or slurm.
-        model: a Hugging Face ``config.json`` (path, directory or mapping), to hold layouts to.
+        model: a Hugging Face ``config.json`` (path, directory or mapping), to hold layouts to;
+            ``"auto"`` for each engine's own; or a mapping from names of engines (``"*"`` for the
+            others) to such.
         allow: codes (AC3xx, AC4xx) of errors to count as warnings.
+        areal: version of AReaL to judge by; default is the installed one, else 1.0.4.
+        strict: whether what AReaL refuses at start (AC31x, AC354) is an error, since something is
+            launched or exported.
 
     Raises:
-        AllocationError: AC309 where `cfg`, `root`, `launcher` or `allow` cannot be used. What is
+        AllocationError: AC309 where `cfg`, `root` or another argument cannot be used. What is
             wrong with the experiment is in the plan's `errors`.
+        OSError: a model config that was named is missing or cannot be read.
     """
-    if launcher is not None and launcher not in LAUNCHERS:
-        raise AllocationError(
-            "AC309",
-            f"unknown launcher {clip(str(launcher))!r}",
-            text=clip(str(launcher)),
-            hint="name local, ray or slurm",
-        )
-    experiment = read_experiment(cfg, root)
-    allowed, refused = _allowed([*_codes(allow), *experiment.allow])
-    state = _resolve(experiment, launcher)
-    facts = gather(state)
-    findings = [*state.findings, *check(facts), *refused]
-    return _build(facts, _apply_allow(findings, allowed))
-
-
-def _resolve(experiment: Experiment, launcher: str | None) -> State:
-    spmd = launcher is not None or (bool(experiment.allocation_mode) and not experiment.scheduler)
-    mode: Mode = "spmd" if spmd else "single_controller"
-    return resolve(experiment, launcher, {}, mode, lambda name: None)
-
-
-def _codes(allow: Iterable[str]) -> list[str]:
-    codes = [allow] if isinstance(allow, str) else list(allow)
-    _, refused = _allowed(codes)
-    if refused:
-        raise refused[0].error
-    return codes
-
-
-def _allowed(codes: Iterable[str]) -> tuple[set[str], list[Finding]]:
-    """Codes that may be allowed, and what is wrong with the others."""
-    good: set[str] = set()
-    bad: list[Finding] = []
-    for code in codes:
-        if not isinstance(code, str):
-            bad.append(Finding("error", wrong_type(code, "a code", hint="write AC306")))
-        elif code[:3] in ("AC3", "AC4") and code in CODES:
-            good.add(code)
-        else:
-            error = AllocationError(
-                "AC309",
-                f"{clip(code)!r} cannot be allowed: only errors AC3xx and AC4xx can",
-                text=clip(code),
-                path="areal_plan.allow",
-                hint="write a code such as AC306",
-            )
-            bad.append(Finding("error", error))
-    return good, bad
-
-
-def _apply_allow(findings: list[Finding], allowed: set[str]) -> list[Finding]:
-    out = []
-    for severity, error in findings:
-        if severity == "error" and error.code in allowed:
-            error = AllocationError(
-                error.code,
-                f"{error.message} (allowed: {error.code} counts as a warning)",
-                hint=error.hint,
-                text=error.text,
-                span=error.span,
-                path=error.path,
-            )
-            severity = "warning"
-        out.append(Finding(severity, error))
-    return out
+    facts, findings = examine(cfg, root, launcher, model, allow, areal=areal, strict=strict)
+    return _build(facts, findings)
 
 
 def _build(facts: Facts, findings: list[Finding]) -> Plan:
@@ -388,8 +334,8 @@ def _build(facts: Facts, findings: list[Finding]) -> Plan:
         total_gpus=facts.total,
         cluster=cluster,
         mode=facts.state.mode,
-        errors=[_diagnostic(f) for f in _flat(findings) if f.severity == "error"],
-        warnings=[_diagnostic(f) for f in _flat(findings) if f.severity == "warning"],
+        errors=[_diagnostic(f) for f in findings if f.severity == "error"],
+        warnings=[_diagnostic(f) for f in findings if f.severity == "warning"],
     )
     built._facts = facts
     return built
@@ -398,19 +344,6 @@ def _build(facts: Facts, findings: list[Finding]) -> Plan:
 def _shown_order(state: State) -> list[Engine]:
     first = [e for e in state.engines.values() if e.name == "rollout"]
     return first + [e for e in state.engines.values() if e.name != "rollout"]
-
-
-def _flat(findings: list[Finding]) -> list[Finding]:
-    """Each finding with its companions as findings of their own, each once."""
-    out: list[Finding] = []
-    seen = set()
-    for severity, error in findings:
-        for one in error.errors:
-            key = (one.code, one.path, one.message, one.text, one.span)
-            if key not in seen:
-                seen.add(key)
-                out.append(Finding(severity, one))
-    return out
 
 
 def _diagnostic(finding: Finding) -> Diagnostic:

@@ -40,6 +40,7 @@ class Engine:
         inherited_from: the engine whose backend it took.
         colocated_with: the engine whose GPUs it shares.
         fits: whether a colocated engine has as many ranks as its target.
+        awex: whether it shares its target's GPUs by weight_update_mode, not by its strategy.
     """
 
     section: EngineSection
@@ -48,6 +49,7 @@ class Engine:
     inherited_from: str | None = None
     colocated_with: str | None = None
     fits: bool = True
+    awex: bool = False
 
     @property
     def name(self) -> str:
@@ -307,12 +309,34 @@ def _colocate(state: State, engine: Engine) -> None:
         return
     kind, target, path = _strategy(state, engine)
     if kind is not SchedulingStrategyType.colocation:
+        if engine.name == "rollout" and shares_by_awex(state):
+            engine.colocated_with, engine.awex = "actor", True
         return
     error = _bad_target(state, engine, target, path)
     if error:
         state.error(error)
     else:
         engine.colocated_with = str(target)
+
+
+def shares_by_awex(state: State) -> bool:
+    """Whether ``weight_update_mode: awex`` puts rollout on the actor's GPUs.
+
+    The train controller v1 does so whatever the scheduling strategies say, and asks for as many
+    ranks on both sides (AReaL main: trainer/rl_trainer.py, ``_is_v1_awex_colocate``;
+    engine/awex/colocate_reader.py).
+    """
+    actor, rollout = state.engines.get("actor"), state.engines.get("rollout")
+    if actor is None or rollout is None or state.mode == "spmd" or state.experiment.own_engines:
+        return False
+    view = actor.section.view
+    try:
+        mode, version = view.get("weight_update_mode"), view.get("_version")
+    except AllocationError:
+        return False
+    if mode != "awex" or version not in (None, "", "v1") or rollout.section.external:
+        return False
+    return _strategy_type(actor) is not SchedulingStrategyType.colocation
 
 
 def _runs_in_trainer(state: State, engine: Engine) -> bool:

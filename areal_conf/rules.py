@@ -1,4 +1,4 @@
-"""What schedulers, launchers and the trainer demand of a whole experiment.
+"""What schedulers and launchers demand of a whole experiment.
 
 `RULES` is the table: each rule reads the resolved experiment and yields what it finds. A rule's
 docstring says where it stands in AReaL.
@@ -13,6 +13,7 @@ from areal_conf.engines import ROLES
 from areal_conf.errors import AllocationError, Finding
 from areal_conf.placement import Demand, Placement, place
 from areal_conf.resolve import Engine, State
+from areal_conf.versions import V1_0_4, Version
 
 _NODE_GRANULAR = ("ray", "slurm")
 
@@ -25,11 +26,16 @@ class Facts:
         state: engines and mode.
         total: GPUs that all engines reserve together.
         placement: where they lie; None where no cluster is known.
+        areal: the AReaL to judge by.
+        strict: whether what AReaL refuses at start is an error (something is launched or exported)
+            or a warning.
     """
 
     state: State
     total: int
     placement: Placement | None
+    areal: Version = V1_0_4
+    strict: bool = False
 
     @property
     def per_node(self) -> int | None:
@@ -62,10 +68,10 @@ class Facts:
 Rule = Callable[[Facts], Iterator[Finding]]
 
 
-def gather(state: State) -> Facts:
+def gather(state: State, areal: Version = V1_0_4, strict: bool = False) -> Facts:
     """Totals and placement of a resolved experiment."""
     total = sum(engine.gpus for engine in state.engines.values())
-    return Facts(state, total, _place(state))
+    return Facts(state, total, _place(state), areal, strict)
 
 
 def check(facts: Facts) -> list[Finding]:

@@ -1,0 +1,133 @@
+"""Everything that is checked of a whole experiment, in one pass and without pydantic.
+
+`examine` is what `areal_conf.plan` builds on; `check_only` gives the findings alone, which is what
+the pruning of a sweep asks for thousands of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from areal_conf import model_checks, rules, trainer_rules
+from areal_conf.engines import Experiment, read_experiment
+from areal_conf.errors import CODES, AllocationError, Finding, clip, wrong_type
+from areal_conf.resolve import LAUNCHERS, Mode, State, resolve
+from areal_conf.rules import Facts, gather
+from areal_conf.versions import areal_version
+
+
+def check_only(
+    cfg: Any,
+    root: str = "",
+    launcher: str | None = None,
+    model: Any = None,
+    allow: Iterable[str] = (),
+    *,
+    areal: str | None = None,
+    strict: bool = False,
+) -> list[Finding]:
+    """The errors and warnings of a plan, without the plan.
+
+    Arguments and exceptions are those of `areal_conf.plan`.
+    """
+    return examine(cfg, root, launcher, model, allow, areal=areal, strict=strict)[1]
+
+
+def examine(
+    cfg: Any,
+    root: str = "",
+    launcher: str | None = None,
+    model: Any = None,
+    allow: Iterable[str] = (),
+    *,
+    areal: str | None = None,
+    strict: bool = False,
+) -> tuple[Facts, list[Finding]]:
+    """The resolved experiment, and everything found, each thing once.
+
+    Arguments and exceptions are those of `areal_conf.plan`.
+    """
+    if launcher is not None and launcher not in LAUNCHERS:
+        raise AllocationError(
+            "AC309",
+            f"unknown launcher {clip(str(launcher))!r}",
+            text=clip(str(launcher)),
+            hint="name local, ray or slurm",
+        )
+    version = areal_version(areal)
+    experiment = read_experiment(cfg, root)
+    allowed, refused = _allowed([*_codes(allow), *experiment.allow])
+    state = _resolve(experiment, launcher)
+    facts = gather(state, version, strict)
+    findings = [*state.findings, *rules.check(facts), *trainer_rules.check(facts)]
+    if model is not None:
+        findings += model_checks.check(state, model)
+    return facts, _flat(_apply_allow([*findings, *refused], allowed))
+
+
+def _resolve(experiment: Experiment, launcher: str | None) -> State:
+    spmd = launcher is not None or (bool(experiment.allocation_mode) and not experiment.scheduler)
+    mode: Mode = "spmd" if spmd else "single_controller"
+    return resolve(experiment, launcher, {}, mode, lambda name: None)
+
+
+def _codes(allow: Iterable[str]) -> list[str]:
+    codes = [allow] if isinstance(allow, str) else list(allow)
+    _, refused = _allowed(codes)
+    if refused:
+        raise refused[0].error
+    return codes
+
+
+def _allowed(codes: Iterable[str]) -> tuple[set[str], list[Finding]]:
+    """Codes that may be allowed, and what is wrong with the others."""
+    good: set[str] = set()
+    bad: list[Finding] = []
+    for code in codes:
+        if not isinstance(code, str):
+            bad.append(Finding("error", wrong_type(code, "a code", hint="write AC306")))
+        elif code[:3] in ("AC3", "AC4") and code in CODES:
+            good.add(code)
+        else:
+            error = AllocationError(
+                "AC309",
+                f"{clip(code)!r} cannot be allowed: only errors AC3xx and AC4xx can",
+                text=clip(code),
+                path="areal_plan.allow",
+                hint="write a code such as AC306",
+            )
+            bad.append(Finding("error", error))
+    return good, bad
+
+
+def _apply_allow(findings: list[Finding], allowed: set[str]) -> list[Finding]:
+    if not allowed:
+        return findings
+    out = []
+    for severity, error in findings:
+        if severity == "error" and error.code in allowed:
+            error = AllocationError(
+                error.code,
+                f"{error.message} (allowed: {error.code} counts as a warning)",
+                hint=error.hint,
+                text=error.text,
+                span=error.span,
+                path=error.path,
+            )
+            severity = "warning"
+        out.append(Finding(severity, error))
+    return out
+
+
+def _flat(findings: list[Finding]) -> list[Finding]:
+    """Each finding with its companions as findings of their own, each once."""
+    out: list[Finding] = []
+    seen = set()
+    for severity, error in findings:
+        for one in error.errors:
+            key = (one.code, one.path, one.message, one.text, one.span)
+            if key not in seen:
+                seen.add(key)
+                out.append(Finding(severity, one))
+    return out
