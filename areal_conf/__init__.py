@@ -7,6 +7,8 @@ plugin, which Hydra imports at the start of every app, costs next to nothing.
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from areal_conf._version import __version__
@@ -58,3 +60,16 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *_HOMES])
+
+
+class _Package(ModuleType):
+    """The package. Importing a module sets it as an attribute here; one that is named like the
+    public name it holds (``areal_conf.plan``) must not hide that name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, ModuleType) and _HOMES.get(name) == name:
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
