@@ -90,6 +90,12 @@ CODES: dict[str, str] = {
     "AC506": "allocation_mode: a pair of the key-value form that names no engine of today",
     "AC507": "allocation_mode: eval or cpu beside something other than inference servers",
     "AC508": "allocation_mode: more components than an experiment has engines",
+    "AC510": "allocation_mode and a per-engine backend differ",
+    "AC511": "allocation_mode and a per-engine backend are both set and mean the same",
+    "AC512": "allocation_mode is deprecated",
+    "AC513": "allocation_mode is ignored, since the single controller runs",
+    "AC514": "allocation_mode names an engine that the config does not have",
+    "AC515": "allocation_mode was read in another way when it was written",
 }
 """Every code and its meaning. Codes are stable: a code is never used again for something else."""
 
