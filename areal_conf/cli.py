@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("plan_command", "plan an experiment: engines, GPUs, and everything that is wrong"),
     "explain": ("explain_command", "say what a backend string means, or what is wrong with it"),
     "engine-args": ("engine_args", "arguments of an engine or framework for a backend string"),
+    "schema": ("schema_command", "a JSON Schema of AReaL-style YAML, for editors"),
 }
 """Each command: the module that holds it (``add_arguments`` and ``run``), and what it does."""
 
