@@ -54,9 +54,9 @@ _WELL_FORMED = re.compile(
     re.ASCII,
 )
 _PAIR = re.compile(rf"([a-z]){_B}([0-9]+)")
-_FIRST_WORD = re.compile(r"[^\s:\[\](){}|+,.;=\\]+")
+_FIRST_WORD = re.compile(r"[^\s:\[\](){}|+,.;=\\：（）［］｜＋，．；＝]+")
 _BARE_DIMS = re.compile(r"(?:[a-z][0-9]+)+")
-_NON_ASCII_DIGITS = re.compile(r"[^\W\d_]?(\d+)")
+_NON_ASCII_DIGITS = re.compile(r"\d+")
 
 _MAX_FAULTS = 32
 _MAX_REPAIRED = 400
@@ -243,7 +243,7 @@ class _Parser:
         if opening[1]:
             if close := _CLOSE.match(self.text, self.pos):
                 self.pos = close.end()
-            elif ffn is None or _END.match(self.text, self.pos):
+            elif ")" not in self.text[opening.end() :]:
                 at = opening.start(1)
                 self.fault("AC107", at, at + 1, "'(' is never closed", self.text.rstrip() + ")")
                 if ffn is not None:
@@ -382,10 +382,10 @@ class _Parser:
             self.fault("AC101", start, end, f"no backend before {clip(word)!r}", *fixes)
             return None
         for name in BACKENDS:
-            tail = word[len(name) :]
+            tail = word[len(name) :].lstrip("-_")
             if word.startswith(name) and _BARE_DIMS.fullmatch(tail):
-                at = start + len(name)
-                self.fault("AC111", at, at, f"':' missing after {name}", self.swap(at, at, ":"))
+                at, to = start + len(name), end - len(tail)
+                self.fault("AC111", at, to, f"':' missing after {name}", self.swap(at, to, ":"))
                 return None
         near = _nearest(word, BACKENDS)
         others = [self.swap(start, end, b) for b in ([near] if near else BACKENDS)]
@@ -446,7 +446,7 @@ class _Parser:
         before = self.swap(at, at, ":")
         shown = clip(char)
         self.fault("AC111", at, at + 1, f"unexpected {shown!r}, ':' expected", replaced, before)
-        if char in ".=;":
+        if char in ".=;：．；＝":
             self.pos = at + 1
             return True
         return False
@@ -454,7 +454,11 @@ class _Parser:
     def bad_dim(self, backend: Backend, m: re.Match[str], found: dict[str, _Dim]) -> None:
         letter, digits = m.groups()
         text, start, end = self.text, m.start(1), m.end()
-        if letter not in DIMENSIONS:
+        word = _NAME.match(text, start)
+        if word and word[0] in BACKENDS:
+            self.bad_components(start)
+            self.pos = len(text)
+        elif letter not in DIMENSIONS:
             self.bad_letter(backend, letter, start, end, found)
         elif digits is None:
             self.bad_missing_size(letter, start, end)
@@ -497,17 +501,18 @@ class _Parser:
         name = DIMENSIONS[letter].name
         if m := _NON_ASCII_DIGITS.match(self.text, end):
             self.pos = m.end()
-            ascii_digits = "".join(str(unicodedata.digit(c, 1)) for c in m[1])
+            ascii_digits = "".join(str(unicodedata.digit(c, 1)) for c in m[0])
             self.fault(
                 "AC106",
-                m.start(1),
+                m.start(),
                 m.end(),
                 f"size of {letter} is not in ASCII digits",
                 self.swap(m.start(), m.end(), ascii_digits),
             )
             return
         fixes = [self.swap(start, end, f"{letter}1")]
-        if self.text[end : end + 1] == "p":  # dp4, tp2: names of code and papers
+        after = self.text[end : end + 1]
+        if after == "p" or not (after.isalnum() or after.isspace()):  # dp4, d-4
             fixes.insert(0, self.swap(end, end + 1, ""))
         self.fault("AC106", start, end, f"size of the {name} dimension ({letter}) missing", *fixes)
 
@@ -576,6 +581,10 @@ class _Parser:
     def bad_section(self, at: int) -> None:
         """AC108: after the '(' stands something other than ``attn:``."""
         at = self.skip_blanks(at)
+        if self.text[at : at + 1] == "(":
+            single = self.swap(at, at + 1, "").replace("))", ")")
+            self.fault("AC111", at, at + 1, "unexpected '('", single)
+            return
         m = _FIRST_WORD.match(self.text, at)
         end = m.end() if m else at
         word = self.text[at:end]
@@ -641,22 +650,22 @@ class _Parser:
         """What stands where a dim or the end was expected."""
         text, at = self.text, self.skip_blanks(self.pos)
         char = text[at]
-        without = self.swap(at, at + 1, "")
+        fixes = (text[:at], self.swap(at, at + 1, ""), self.swap(at, at, "d"))
         if char in "+,|":
             self.bad_components(at)
         elif char in "()[]{}":
             what = "closes nothing" if char in ")]}" else "is out of place"
-            self.fault("AC107", at, at + 1, f"'{char}' {what}", without, text[:at])
+            self.fault("AC107", at, at + 1, f"'{char}' {what}", *fixes)
         elif char == "\\":
-            fixes = (text.replace("\\", ""), text[:at])
-            self.fault("AC111", at, at + 1, "unexpected '\\' (copied from Markdown?)", *fixes)
+            bare = text.replace("\\", "")
+            self.fault("AC111", at, at + 1, "unexpected '\\' (copied from Markdown?)", bare, *fixes)
         else:
-            self.fault("AC111", at, at + 1, f"unexpected {clip(char)!r}", without, text[:at])
+            self.fault("AC111", at, at + 1, f"unexpected {clip(char)!r}", *fixes)
 
     def bad_components(self, at: int) -> None:
         """AC110: '+', ',' or '|' between components."""
         short = self.text[:_MAX_REPAIRED]
-        parts = [part.strip() for part in re.split(r"[+,]|\|(?!\s*ffn)", short)]
+        parts = [part.strip() for part in re.split(r"[+,]|\|(?!\s*ffn)|\s(?=[a-z]+:)", short)]
         named = [part if ":" in part else f"fsdp:{part}" for part in parts if part]
         self.fault(
             "AC110",
