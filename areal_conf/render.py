@@ -225,7 +225,9 @@ def _row(engine: EnginePlan, plan: Plan) -> _Row:
     if engine.allocation is not None:
         layout = str(engine.allocation.parallel)
     gpus = str(engine.gpus) if engine.active else "-"
-    return _Row(engine, engine.backend or "-", layout, gpus, _where(engine, plan), _notes(engine))
+    return _Row(
+        engine, engine.backend or "-", layout, gpus, _where(engine, plan), engine_notes(engine)
+    )
 
 
 def _where(engine: EnginePlan, plan: Plan) -> list[str]:
@@ -245,7 +247,7 @@ def _where(engine: EnginePlan, plan: Plan) -> list[str]:
     return lines or ["-"]
 
 
-def _notes(engine: EnginePlan) -> list[str]:
+def engine_notes(engine: EnginePlan) -> list[str]:
     notes = []
     if engine.inactive_because:
         notes.append(engine.inactive_because)
