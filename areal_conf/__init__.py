@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         SchedulingStrategy,
         SchedulingStrategyType,
     )
+    from areal_conf.app import compose, main
     from areal_conf.dialects import AllocationMode, AllocationType
     from areal_conf.errors import AllocationError
     from areal_conf.plan import Plan, plan
@@ -28,6 +29,8 @@ _HOMES = {
     "AllocationError": "errors",
     "Plan": "plan",
     "plan": "plan",
+    "compose": "app",
+    "main": "app",
     "AllocationMode": "dialects",
     "AllocationType": "dialects",
     "ModelAllocation": "allocation",
@@ -46,6 +49,8 @@ __all__ = [
     "SchedulingStrategy",
     "SchedulingStrategyType",
     "__version__",
+    "compose",
+    "main",
     "plan",
 ]
 

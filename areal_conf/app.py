@@ -18,6 +18,7 @@ from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
 
 from areal_conf.errors import AllocationError
+from areal_conf.legacy import warn_once
 from areal_conf.overrides import as_typed
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ def prepared(
     from areal_conf.plan import plan
 
     made = plan(cfg, root=root, launcher=launcher, model=model, allow=allow)
+    if is_first_rank():
+        warn_once(made.carried)
     _fill_in(cfg, made)
     mismatch = _world_size_mismatch(made)
     if mismatch is not None:
@@ -119,7 +122,7 @@ def _fill_in(cfg: DictConfig, made: Plan) -> None:
     """Write the backends that ``allocation_mode`` gave into the config the task will see."""
     from omegaconf import OmegaConf
 
-    for path, spec in made.carried_over().items():
+    for path, spec in made.filled_in().items():
         OmegaConf.update(cfg, path, spec, force_add=True)
 
 

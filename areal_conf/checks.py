@@ -12,6 +12,7 @@ from typing import Any
 from areal_conf import model_checks, rules, trainer_rules
 from areal_conf.engines import Experiment, read_experiment
 from areal_conf.errors import CODES, AllocationError, Finding, clip, wrong_type
+from areal_conf.legacy import FIELD, carry_over
 from areal_conf.resolve import LAUNCHERS, Mode, State, resolve
 from areal_conf.rules import Facts, gather
 from areal_conf.versions import areal_version
@@ -69,7 +70,20 @@ def examine(
 def _resolve(experiment: Experiment, launcher: str | None) -> State:
     spmd = launcher is not None or (bool(experiment.allocation_mode) and not experiment.scheduler)
     mode: Mode = "spmd" if spmd else "single_controller"
-    return resolve(experiment, launcher, {}, mode, lambda name: None)
+    sections = experiment.engines
+    carried = carry_over(
+        experiment.allocation_mode,
+        {name: _unjudged(section.backend) for name, section in sections.items()},
+        spmd=spmd,
+        paths={name: section.backend_path for name, section in sections.items()},
+        path=experiment.root.at(FIELD),
+    )
+    return resolve(experiment, launcher, mode, carried)
+
+
+def _unjudged(backend: object) -> str | None:
+    """A backend as the legacy reader takes it: what is no text is judged elsewhere."""
+    return backend if isinstance(backend, str) or backend is None else repr(backend)
 
 
 def _codes(allow: Iterable[str]) -> list[str]:

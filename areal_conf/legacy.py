@@ -44,6 +44,13 @@ class Carried:
     findings: list[Finding] = field(default_factory=list)
     warning: str | None = None
 
+    def host_of(self, engine: str) -> str | None:
+        """The engine whose GPUs `engine` shares, as the mode says with ``|``; None: its own."""
+        for host, *guests in self.mode.groups() if self.mode else ():
+            if engine in guests:
+                return host
+        return None
+
 
 def carry_over(
     mode: str | None,

@@ -16,6 +16,7 @@ from areal_conf.allocation import ModelAllocation
 from areal_conf.backends import DIMENSIONS
 from areal_conf.checks import examine
 from areal_conf.errors import AllocationError, Finding
+from areal_conf.legacy import Carried
 from areal_conf.placement import Coordinates, Device, Placement, RankOrder
 from areal_conf.resolve import Engine, Mode, State
 from areal_conf.rules import Facts
@@ -266,12 +267,17 @@ class Plan(_Frozen):
         """The SPMD launcher that was named."""
         return self._facts.state.launcher if self._facts else None
 
-    def carried_over(self) -> dict[str, str]:
+    @property
+    def carried(self) -> Carried:
+        """What a legacy ``allocation_mode`` does to the config."""
+        return self._facts.state.carried if self._facts else Carried()
+
+    def filled_in(self) -> dict[str, str]:
         """Backends that a legacy ``allocation_mode`` gave, by their config path."""
         if self._facts is None:
             return {}
         engines = self._facts.state.engines
-        return {engines[name].path: spec for name, spec in self._facts.state.filled.items()}
+        return {engines[name].path: spec for name, spec in self.carried.filled.items()}
 
     def with_error(self, error: AllocationError) -> Plan:
         """This plan with one more error."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,6 +20,7 @@ from areal_conf.engines import (
     looks_like_spec,
 )
 from areal_conf.errors import AllocationError, Finding, clip, wrong_type
+from areal_conf.legacy import Carried
 
 Mode = Literal["single_controller", "spmd"]
 LAUNCHERS = ("local", "ray", "slurm")
@@ -101,13 +102,13 @@ class State:
     """The whole experiment, resolved; rules read it and add to `findings`.
 
     Attributes:
-        filled: backends that a legacy ``allocation_mode`` gave, by engine.
+        carried: what a legacy ``allocation_mode`` does to the config.
     """
 
     experiment: Experiment
     mode: Mode
     launcher: str | None
-    filled: dict[str, str] = field(default_factory=dict)
+    carried: Carried = field(default_factory=Carried)
     engines: dict[str, Engine] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
@@ -141,27 +142,21 @@ class State:
         return sorted(self.engines.values(), key=key)
 
 
-def resolve(
-    experiment: Experiment,
-    launcher: str | None,
-    filled: dict[str, str],
-    mode: Mode,
-    hint_for: Callable[[str], str | None],
-) -> State:
+def resolve(experiment: Experiment, launcher: str | None, mode: Mode, carried: Carried) -> State:
     """Judge every engine of `experiment`.
 
     Args:
         experiment: what the config says.
         launcher: the SPMD launcher that was named, if one was.
-        filled: backends that ``allocation_mode`` gives to engines without one.
         mode: who starts the workers.
-        hint_for: the backend that an ignored ``allocation_mode`` would give an engine.
+        carried: what a legacy ``allocation_mode`` does to the config.
     """
-    state = State(experiment, mode, launcher, filled, findings=list(experiment.findings))
+    findings = [*experiment.findings, *carried.findings]
+    state = State(experiment, mode, launcher, carried, findings=findings)
     for name, section in experiment.engines.items():
         state.engines[name] = Engine(section)
     for engine in state.engines.values():
-        _read_backend(state, engine, filled, hint_for)
+        _read_backend(state, engine)
     for engine in state.engines.values():
         if engine.active:
             _check_role(state, engine)
@@ -177,18 +172,13 @@ def resolve(
 # -- backends -----------------------------------------------------------------------------------
 
 
-def _read_backend(
-    state: State,
-    engine: Engine,
-    filled: dict[str, str],
-    hint_for: Callable[[str], str | None],
-) -> None:
+def _read_backend(state: State, engine: Engine) -> None:
     section = engine.section
     value = section.backend
     if value is None:
-        value = filled.get(engine.name)
+        value = state.carried.filled.get(engine.name)
     if value is None:
-        _inherit(state, engine, filled, hint_for)
+        _inherit(state, engine)
         return
     engine.text = value if isinstance(value, str) else ""
     error = _parse(engine, value)
@@ -235,13 +225,9 @@ def _is_echo(state: State, engine: Engine) -> bool:
     )
 
 
-def _inherit(
-    state: State,
-    engine: Engine,
-    filled: dict[str, str],
-    hint_for: Callable[[str], str | None],
-) -> None:
+def _inherit(state: State, engine: Engine) -> None:
     parent = state.engines.get(INHERITS.get(engine.name, ""))
+    filled = state.carried.filled
     if parent is not None:
         given = parent.section.backend is not None or parent.name in filled
         if given:
@@ -252,7 +238,7 @@ def _inherit(
                 _parse(engine, value)  # what is wrong with it is said at the parent's path
             return
     if engine.active and not engine.section.external:
-        state.error(_no_backend(engine, parent, hint_for(engine.name)))
+        state.error(_no_backend(engine, parent, state.carried.says.get(engine.name)))
 
 
 def _no_backend(engine: Engine, parent: Engine | None, legacy: str | None) -> AllocationError:
@@ -306,6 +292,9 @@ def _parses(spec: str) -> bool:
 def _colocate(state: State, engine: Engine) -> None:
     if state.mode == "spmd" and _runs_in_trainer(state, engine):
         engine.colocated_with = "actor"
+        return
+    if engine.name in state.carried.filled and (host := state.carried.host_of(engine.name)):
+        engine.colocated_with = host if host in state.engines else None
         return
     kind, target, path = _strategy(state, engine)
     if kind is not SchedulingStrategyType.colocation:
