@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    OverflowMethod,
+    RenderableType,
+    RenderResult,
+)
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -50,6 +56,8 @@ class _Pen:
     def __init__(self, options: ConsoleOptions) -> None:
         self.ascii = options.ascii_only
         self.width = options.max_width
+        # Off a terminal nothing wraps, and then nothing may be cut either.
+        self.overflow: OverflowMethod = "ignore" if options.no_wrap else "fold"
 
     def plain(self, text: str) -> str:
         """`text` with every character that the terminal cannot show written as an escape."""
@@ -64,7 +72,7 @@ class _Pen:
 
     def text(self, *parts: str | tuple[str, str]) -> Text:
         """One `Text` of parts, each a string or (string, style)."""
-        out = Text(overflow="fold")
+        out = Text(overflow=self.overflow)
         for part in parts:
             string, style = (part, "") if isinstance(part, str) else part
             out.append(self.plain(string), style)
@@ -72,7 +80,7 @@ class _Pen:
 
     def lines(self, lines: Iterable[str]) -> Text:
         """Lines of text; the line breaks between them are kept."""
-        return Text("\n".join(map(self.plain, lines)), overflow="fold")
+        return Text("\n".join(map(self.plain, lines)), overflow=self.overflow)
 
 
 # -- where GPUs lie -----------------------------------------------------------------------------

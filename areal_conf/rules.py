@@ -53,9 +53,9 @@ class Facts:
         return self.state.experiment.root.at("cluster")
 
     def reserving(self) -> list[Engine]:
-        """Engines that reserve GPUs, servers first: the order of sums in messages."""
+        """Engines that reserve GPUs, rollout first: the order of sums in messages."""
         engines = [e for e in self.state.engines.values() if e.gpus]
-        return sorted(engines, key=lambda e: (e.name not in ROLES, not e.serves))
+        return sorted(engines, key=lambda e: (e.name not in ROLES, e.name != "rollout"))
 
     def sum_text(self) -> str:
         """``rollout 8 + actor 8 = 16``"""
