@@ -6,8 +6,10 @@ documentation) reads this table.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 Role = Literal["inference", "training"]
@@ -57,13 +59,21 @@ OLD_LETTERS: dict[str, str] = {"m": "t"}
 """Letters of older generations of the language and what they are called today."""
 
 
+def _archon_experts(s: Sizes) -> tuple[int, int] | None:
+    """What an e over 1 must be a multiple of, and what it must divide; None: no such etp."""
+    if s.etp == 1:
+        return s.c * s.t, s.d * s.c * s.t
+    return (s.c, s.d * s.c) if s.etp == s.t else None
+
+
 def _archon_mesh(s: Sizes) -> list[str]:
     """Rules of Archon's device mesh that `s` breaks (AReaL, models/archon/parallel_dims.py)."""
-    if s.etp not in (1, s.t):
+    bounds = _archon_experts(s)
+    if bounds is None:
         return [f"etp must be 1 or t: etp {s.etp}, t {s.t}"]
     if s.e == 1:
         return []
-    inner, outer = (s.c * s.t, s.d * s.c * s.t) if s.etp == 1 else (s.c, s.d * s.c)
+    inner, outer = bounds
     names = ("c*t", "d*c*t") if s.etp == 1 else ("c", "d*c")
     broken = []
     if s.e % inner:
@@ -83,6 +93,8 @@ class Backend:
         dims: the letters that may be over 1.
         folding: whether the attn/ffn form (MoE parallel folding) exists.
         mesh: names the rules of the backend's device mesh that given sizes break; None: no rules.
+        experts: what that mesh leaves open for e, as (what it is a multiple of, what it
+            divides) where it is over 1.
     """
 
     name: str
@@ -90,6 +102,7 @@ class Backend:
     dims: str
     folding: bool = False
     mesh: Callable[[Sizes], list[str]] | None = None
+    experts: Callable[[Sizes], tuple[int, int] | None] | None = None
 
 
 BACKENDS: dict[str, Backend] = {
@@ -99,7 +112,9 @@ BACKENDS: dict[str, Backend] = {
         Backend("vllm", "inference", "dtp"),
         Backend("fsdp", "training", "dtc"),
         Backend("megatron", "training", "dtpce", folding=True),
-        Backend("archon", "training", "dtpce", folding=True, mesh=_archon_mesh),
+        Backend(
+            "archon", "training", "dtpce", folding=True, mesh=_archon_mesh, experts=_archon_experts
+        ),
     )
 }
 
@@ -125,15 +140,21 @@ def broken_rules(backend: Backend, sizes: Sizes) -> list[str]:
 
 def legal_expert_sizes(backend: Backend, sizes: Sizes) -> list[int]:
     """Every e that `backend` takes with the other sizes as they are, ascending."""
-    ranks = sizes.world // sizes.p
-    return [
-        e
-        for e in divisors(ranks)
-        if not broken_rules(backend, sizes._replace(e=e)) and ("e" in backend.dims or e == 1)
-    ]
+    ranks, rest = divmod(sizes.world, sizes.p * sizes.etp)
+    if rest or "e" not in backend.dims:
+        return [1] * (not rest)
+    if backend.experts is None:
+        return list(divisors(ranks))
+    bounds = backend.experts(sizes)
+    if bounds is None:
+        return []
+    inner, outer = bounds
+    over_1 = [inner * k for k in divisors(outer // inner) if inner * k > 1]
+    return [1, *over_1]
 
 
-def divisors(n: int) -> list[int]:
-    """Every divisor of `n`, ascending."""
-    small = [i for i in range(1, int(n**0.5) + 1) if n % i == 0]
-    return small + [n // i for i in reversed(small) if i * i != n]
+@lru_cache(maxsize=4096)
+def divisors(n: int) -> tuple[int, ...]:
+    """The divisors of `n`, ascending."""
+    small = [i for i in range(1, math.isqrt(n) + 1) if n % i == 0]
+    return (*small, *(n // i for i in reversed(small) if i * i != n))

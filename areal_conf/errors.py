@@ -96,6 +96,9 @@ CODES: dict[str, str] = {
     "AC513": "allocation_mode is ignored, since the single controller runs",
     "AC514": "allocation_mode names an engine that the config does not have",
     "AC515": "allocation_mode was read in another way when it was written",
+    "AC601": "number of GPUs for a layout pattern not known",
+    "AC602": "number of GPUs is no whole number from 1",
+    "AC603": "no layout is valid, or none is left of a sweep",
 }
 """Every code and its meaning. Codes are stable: a code is never used again for something else."""
 

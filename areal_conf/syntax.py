@@ -9,6 +9,8 @@
     size     = a decimal integer from 1, no leading zero, ASCII digits only
     name     = [A-Za-z_][A-Za-z0-9_]*
 
+    pattern  = spec in which a size may be "*" [ "@" size ]
+
 Blanks (space, tab, line break) between tokens mean nothing.
 
 Two readers share this grammar. `_read` takes well-formed text in one regular expression and is what
@@ -19,6 +21,7 @@ with its span (the methods named ``bad_...``) and is the reference that `_read` 
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -43,6 +46,8 @@ _HEAD = re.compile(rf"{_B}([A-Za-z_]\w*){_B}(?:\[{_B}([A-Za-z_]\w*){_B}\]{_B})?:
 _MOE = re.compile(rf"{_B}(?:(\(){_B})?attn{_B}:")
 _FFN = re.compile(rf"{_B}\|{_B}ffn{_B}:")
 _DIM = re.compile(rf"{_B}([A-Za-z])(?:{_B}([0-9]+))?")
+_DIM_OR_STAR = re.compile(rf"{_B}([A-Za-z])(?:{_B}([0-9]+|\*))?")
+_COUNT = re.compile(rf"{_B}@{_B}([^\s()|]*)")
 _CLOSE = re.compile(rf"{_B}\)")
 _END = re.compile(rf"{_B}\Z")
 _BLANK = re.compile(_B)
@@ -55,7 +60,7 @@ _WELL_FORMED = re.compile(
 )
 _PAIR = re.compile(rf"([a-z]){_B}([0-9]+)")
 _FIRST_WORD = re.compile(r"[^\s:\[\](){}|+,.;=\\：（）［］｜＋，．；＝]+")
-_BARE_DIMS = re.compile(r"(?:[a-z][0-9]+)+")
+_BARE_DIMS = re.compile(r"(?:[a-z](?:[0-9]+|\*))+(?:@[0-9]*)?")
 _NON_ASCII_DIGITS = re.compile(r"\d+")
 
 _MAX_FAULTS = 32
@@ -78,6 +83,28 @@ class Spec(NamedTuple):
     backend: Backend
     name: str | None
     sizes: Sizes
+
+
+STAR = 0
+"""The size that a pattern leaves open (``*``)."""
+
+
+class Pattern(NamedTuple):
+    """A layout pattern, read: the sizes as they are written, `STAR` where open.
+
+    Attributes:
+        backend: the row of its backend.
+        name: component name, or None.
+        attn: sizes by letter, of the attn section or of the plain form.
+        ffn: sizes by letter of the ffn section; None in the plain form.
+        gpus: number of GPUs after ``@``, or None.
+    """
+
+    backend: Backend
+    name: str | None
+    attn: dict[str, int]
+    ffn: dict[str, int] | None
+    gpus: int | None
 
 
 class _Dim(NamedTuple):
@@ -108,7 +135,7 @@ def parse_spec(text: str) -> Spec:
         parser = _Parser(text)
         spec = parser.spec()
         if spec is None:
-            _fail(text, parser.faults)
+            _fail(parser)
     return spec
 
 
@@ -128,6 +155,19 @@ def dimension_span(text: str, dim: str) -> Span:
         if m.group(1) == dim or (dim == "etp" and ffn and m.group(1) == "t"):
             return m.span()
     return 0, len(text)
+
+
+def parse_pattern(text: str) -> Pattern:
+    """Read one layout pattern such as ``fsdp:d*t*@8``. A spec is a pattern too.
+
+    Raises:
+        AllocationError: with every fault in `errors`, as in `parse_spec`.
+    """
+    parser = _PatternParser(text)
+    pattern = parser.pattern()
+    if pattern is None:
+        _fail(parser)
+    return pattern
 
 
 def _read(text: str) -> Spec | None:
@@ -188,6 +228,8 @@ def _read(text: str) -> Spec | None:
 class _Parser:
     __slots__ = ("faults", "pos", "text")
 
+    dim_rule = _DIM
+
     def __init__(self, text: str) -> None:
         self.text = text
         self.pos = 0
@@ -217,8 +259,10 @@ class _Parser:
         if not (dims := self.dims(backend)) and len(self.faults) == faults:
             self.bad_start_of_dims(backend)
         self.end()
-        if self.faults:
-            return None
+        return None if self.faults else self.unfolded(backend, dims, start)
+
+    def unfolded(self, backend: Backend, dims: dict[str, _Dim], start: int) -> Sizes:
+        """Sizes of the plain form."""
         sizes = Sizes(*[dims[x].size if x in dims else 1 for x in "dtpce"])
         if sizes.world > MAX_SIZE:
             self.bad_world(start, sizes.world)
@@ -243,9 +287,10 @@ class _Parser:
         if opening[1]:
             if close := _CLOSE.match(self.text, self.pos):
                 self.pos = close.end()
-            elif ")" not in self.text[opening.end() :]:
+            elif ")" not in self.text[opening.end() :] or self.at_end():
                 at = opening.start(1)
-                self.fault("AC107", at, at + 1, "'(' is never closed", self.text.rstrip() + ")")
+                fixes = (self.text.rstrip() + ")", self.swap(self.pos, self.pos, ")"))
+                self.fault("AC107", at, at + 1, "'(' is never closed", *fixes)
                 if ffn is not None:
                     self.pos = len(self.text)
         if ffn is not None:
@@ -260,7 +305,7 @@ class _Parser:
         # Inside a section, and for a backend that has none, which letters count is said later.
         allowed = "dtpce" if section else backend.dims
         found: dict[str, _Dim] = {}
-        while m := _DIM.match(text, self.pos):
+        while m := self.dim_rule.match(text, self.pos):
             letter, digits = m.groups()
             self.pos = m.end()
             if (
@@ -269,10 +314,10 @@ class _Parser:
                 and len(digits) < 8
                 and letter in DIMENSIONS
                 and letter not in found
-                and (size := int(digits)) <= MAX_SIZE
+                and (size := STAR if digits == "*" else int(digits)) <= MAX_SIZE
             ):
                 found[letter] = _Dim(size, m.start(1), m.end())
-                if size > 1 and letter not in allowed:
+                if size != 1 and letter not in allowed:
                     self.bad_letter_for(backend, letter, size, found)
             else:
                 self.bad_dim(backend, m, found)
@@ -284,6 +329,10 @@ class _Parser:
         """nothing but blanks up to the end of the text"""
         if not _END.match(self.text, self.pos) and len(self.faults) < _MAX_FAULTS:
             self.bad_rest()
+
+    def at_end(self) -> bool:
+        """Whether nothing is left to read but what may end the text."""
+        return _END.match(self.text, self.pos) is not None
 
     # -- meaning of the attn/ffn form ----------------------------------------------------------
 
@@ -316,11 +365,19 @@ class _Parser:
             self.bad_ffn_d(backend, ffn, sizes)
         if not self.faults and (broken := broken_rules(backend, sizes)):
             self.bad_folded_mesh(backend, ffn, sizes, broken)
+        self.check_letters(attn, ffn)
+        return sizes
+
+    def check_letters(self, attn: dict[str, _Dim], ffn: dict[str, _Dim]) -> None:
+        """Each section has its own letters; one it lacks may stand there at size 1."""
         for section, dims in (("attn", attn), ("ffn", ffn)):
             for letter, dim in dims.items():
-                if dim.size > 1 and letter not in SECTIONS[section]:
+                if dim.size != 1 and letter not in SECTIONS[section]:
                     self.bad_letter_in_section(section, letter, dim)
-        return sizes
+
+    def takes(self, text: str) -> bool:
+        """Whether `text`, offered in a hint, is valid where this text stands."""
+        return _read(text) is not None
 
     # -- what is wrong ---------------------------------------------------------------------------
 
@@ -530,13 +587,13 @@ class _Parser:
         else:
             for other in backend.dims:
                 if other not in found and _DIM.match(dropped):
-                    fixes.append(self.swap(dim.start, dim.end, f"{other}{size}"))
+                    fixes.append(self.swap(dim.start, dim.end, f"{other}{size or '*'}"))
             if "d" in found:
                 d = found["d"]
-                grown = f"d{d.size * size}"
+                grown = f"d{d.size * size or '*'}"
                 fixes.insert(0, self._swap_both(d, grown, dim, ""))
             else:
-                fixes.insert(0, self.swap(dim.start, dim.end, f"d{size}"))
+                fixes.insert(0, self.swap(dim.start, dim.end, f"d{size or '*'}"))
         if word >= 0:
             fixes += [self.swap(word, word + len(backend.name), name) for name in have]
         self.fault(
@@ -773,6 +830,97 @@ class _Parser:
         return m.end() if m else at
 
 
+class _PatternParser(_Parser):
+    """The same grammar where a size may be ``*`` and ``@`` a number of GPUs may follow.
+
+    What the open sizes can be is left to the enumeration; what is wrong whatever they are is
+    found here.
+    """
+
+    __slots__ = ("count", "sections")
+
+    dim_rule = _DIM_OR_STAR
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.count: int | None = None
+        self.sections: list[dict[str, int]] = []
+
+    def pattern(self) -> Pattern | None:
+        """pattern = spec in which a size may be "*" [ "@" size ]"""
+        spec = self.spec()
+        if spec is None:
+            return None
+        attn, *ffn = self.sections
+        return Pattern(spec.backend, spec.name, attn, ffn[0] if ffn else None, self.count)
+
+    def end(self) -> None:
+        """[ "@" size ], and nothing after it"""
+        if count := _COUNT.match(self.text, self.pos):
+            self.pos = count.end()
+            if re.fullmatch("[1-9][0-9]{0,6}", count[1]) and int(count[1]) <= MAX_SIZE:
+                self.count = int(count[1])
+            else:
+                self.bad_count(count)
+        super().end()
+
+    def at_end(self) -> bool:
+        return super().at_end() or _COUNT.match(self.text, self.pos) is not None
+
+    def unfolded(self, backend: Backend, dims: dict[str, _Dim], start: int) -> Sizes:
+        self.sections = [_sizes(dims)]
+        if self.is_open():
+            self.check_world(start)
+            return Sizes()
+        return super().unfolded(backend, dims, start)
+
+    def folded(
+        self,
+        backend: Backend,
+        attn: dict[str, _Dim],
+        ffn: dict[str, _Dim],
+        opening: re.Match[str],
+    ) -> Sizes | None:
+        self.sections = [_sizes(attn), _sizes(ffn)]
+        if not self.is_open():
+            return super().folded(backend, attn, ffn, opening)
+        if not backend.folding:
+            self.bad_folding(backend, opening)
+            return None
+        self.check_world(opening.start())
+        p, ffn_p = self.sections[0].get("p", 1), self.sections[1].get("p", STAR)
+        if STAR not in (p, ffn_p) and p != ffn_p:
+            self.bad_ffn_p(ffn["p"], p)
+        self.check_letters(attn, ffn)
+        return Sizes()
+
+    def is_open(self) -> bool:
+        return any(STAR in section.values() for section in self.sections)
+
+    def check_world(self, start: int) -> None:
+        sizes = self.sections[0]
+        if (world := math.prod(sizes.get(x) or 1 for x in "dtpc")) > MAX_SIZE:
+            self.bad_world(start, world)
+
+    def takes(self, text: str) -> bool:
+        return _PatternParser(text).pattern() is not None
+
+    def bad_count(self, count: re.Match[str]) -> None:
+        start, end = count.span(1)
+        what = f"not {clip(count[1])!r}" if count[1] else "and nothing stands there"
+        self.fault(
+            "AC602",
+            start,
+            end,
+            f"after '@' a number of GPUs from 1 to {MAX_SIZE} is expected, {what}",
+            self.swap(start, end, "8"),
+        )
+
+
+def _sizes(dims: dict[str, _Dim]) -> dict[str, int]:
+    return {letter: dim.size for letter, dim in dims.items()}
+
+
 def _extent(dims: dict[str, _Dim]) -> Span:
     return min(d.start for d in dims.values()), max(d.end for d in dims.values())
 
@@ -802,18 +950,19 @@ def _nearest(word: str, known: Iterable[str]) -> str | None:
 # -- from faults to the error --------------------------------------------------------------------
 
 
-def _fail(text: str, faults: list[_Fault]) -> NoReturn:
+def _fail(parser: _Parser) -> NoReturn:
+    text, faults = parser.text, parser.faults
     faults.sort(key=lambda f: (f.code if f.code >= "AC2" else "", f.start, f.code))
     errors = [
-        AllocationError(f.code, f.message, text=text, span=(f.start, f.end), hint=_hint(text, f))
+        AllocationError(f.code, f.message, text=text, span=(f.start, f.end), hint=_hint(parser, f))
         for f in faults
     ]
     raise errors[0].followed_by(errors[1:])
 
 
-def _hint(text: str, fault: _Fault) -> str:
+def _hint(parser: _Parser, fault: _Fault) -> str:
     """What to write instead: only texts that parse are offered."""
-    fixes = list(_first_valid(text, fault.fixes)) or list(_examples())
+    fixes = list(_first_valid(parser, fault.fixes)) or list(_examples())
     if len(fixes) > 1:
         hint = f"write {', '.join(fixes[:-1])} or {fixes[-1]}"
     else:
@@ -821,14 +970,14 @@ def _hint(text: str, fault: _Fault) -> str:
     return f"{hint} ({fault.advice})" if fault.advice else hint
 
 
-def _first_valid(text: str, fixes: tuple[str, ...], wanted: int = 3) -> Iterator[str]:
-    if len(text) > _MAX_REPAIRED:
+def _first_valid(parser: _Parser, fixes: tuple[str, ...], wanted: int = 3) -> Iterator[str]:
+    if len(parser.text) > _MAX_REPAIRED:
         return
     seen: set[str] = set()
     for mend in (_as_is, _ascii_form, _repaired):
         for fix in fixes:
-            good = mend(fix.strip())
-            if good and good not in seen and good != text:
+            good = mend(parser, fix.strip())
+            if good and good not in seen and good != parser.text:
                 seen.add(good)
                 yield good
                 if len(seen) == wanted:
@@ -837,24 +986,24 @@ def _first_valid(text: str, fixes: tuple[str, ...], wanted: int = 3) -> Iterator
             return
 
 
-def _as_is(text: str) -> str | None:
-    return text if _read(text) else None
+def _as_is(parser: _Parser, text: str) -> str | None:
+    return text if parser.takes(text) else None
 
 
-def _ascii_form(text: str) -> str | None:
+def _ascii_form(parser: _Parser, text: str) -> str | None:
     """`text` with full-width signs and digits (of an input method) as their ASCII forms."""
-    return _as_is(unicodedata.normalize("NFKC", text))
+    return _as_is(parser, unicodedata.normalize("NFKC", text))
 
 
-def _repaired(text: str, depth: int = 4) -> str | None:
+def _repaired(parser: _Parser, text: str, depth: int = 4) -> str | None:
     """`text` with its other faults mended too, first fault first."""
-    parser = _Parser(text)
-    if parser.spec():
+    reader = type(parser)(text)
+    if reader.spec():
         return text
-    if depth == 0 or not parser.faults:
+    if depth == 0 or not reader.faults:
         return None
-    fault = min(parser.faults, key=lambda f: f.start)
+    fault = min(reader.faults, key=lambda f: f.start)
     for fix in fault.fixes[:4]:
-        if good := _repaired(fix.strip(), depth - 1):
+        if good := _repaired(parser, fix.strip(), depth - 1):
             return good
     return None
