@@ -141,14 +141,23 @@ _SET_STRATEGY = tuple(
     ParallelStrategy.__dict__[name].__set__
     for name in (*(DIMENSIONS[x].field for x in "dtpce"), "expert_tensor_parallel_size")
 )
+_set_d, _set_t, _set_p, _set_c, _set_e, _set_etp = _SET_STRATEGY
 _new_object = object.__new__
 
 
-def trusted_strategy(sizes: Sizes) -> ParallelStrategy:
-    """A strategy of sizes that were checked already (by the parser, by the enumeration)."""
+def trusted_strategy(sizes: tuple[int, int, int, int, int, int]) -> ParallelStrategy:
+    """A strategy of sizes that were checked already (by the parser, by the enumeration).
+
+    `sizes` are in the order of `Sizes`. Written out one by one: every layout passes here.
+    """
     strategy = _new_object(ParallelStrategy)
-    for setter, size in zip(_SET_STRATEGY, sizes):  # noqa: B905 - both have six
-        setter(strategy, size)
+    d, t, p, c, e, etp = sizes
+    _set_d(strategy, d)
+    _set_t(strategy, t)
+    _set_p(strategy, p)
+    _set_c(strategy, c)
+    _set_e(strategy, e)
+    _set_etp(strategy, etp)
     return strategy
 
 
@@ -319,7 +328,9 @@ _set_backend, _set_name, _set_parallel, _set_strategy = _SET_ALLOCATION
 _CACHE: dict[Any, ModelAllocation] = {}
 
 
-def trusted_allocation(backend: str, name: str | None, sizes: Sizes) -> ModelAllocation:
+def trusted_allocation(
+    backend: str, name: str | None, sizes: tuple[int, int, int, int, int, int]
+) -> ModelAllocation:
     """An allocation of parts that were checked already (by the parser, by the enumeration)."""
     allocation = _new_object(ModelAllocation)
     _set_backend(allocation, backend)

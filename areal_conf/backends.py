@@ -59,16 +59,16 @@ OLD_LETTERS: dict[str, str] = {"m": "t"}
 """Letters of older generations of the language and what they are called today."""
 
 
-def _archon_experts(s: Sizes) -> tuple[int, int] | None:
+def _archon_experts(d: int, t: int, c: int, etp: int) -> tuple[int, int] | None:
     """What an e over 1 must be a multiple of, and what it must divide; None: no such etp."""
-    if s.etp == 1:
-        return s.c * s.t, s.d * s.c * s.t
-    return (s.c, s.d * s.c) if s.etp == s.t else None
+    if etp == 1:
+        return c * t, d * c * t
+    return (c, d * c) if etp == t else None
 
 
 def _archon_mesh(s: Sizes) -> list[str]:
     """Rules of Archon's device mesh that `s` breaks (AReaL, models/archon/parallel_dims.py)."""
-    bounds = _archon_experts(s)
+    bounds = _archon_experts(s.d, s.t, s.c, s.etp)
     if bounds is None:
         return [f"etp must be 1 or t: etp {s.etp}, t {s.t}"]
     if s.e == 1:
@@ -93,8 +93,8 @@ class Backend:
         dims: the letters that may be over 1.
         folding: whether the attn/ffn form (MoE parallel folding) exists.
         mesh: names the rules of the backend's device mesh that given sizes break; None: no rules.
-        experts: what that mesh leaves open for e, as (what it is a multiple of, what it
-            divides) where it is over 1.
+        experts: what that mesh leaves open for e beside given d, t, c and etp: (what it is a
+            multiple of, what it divides) where it is over 1; None where etp is no legal one.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Backend:
     dims: str
     folding: bool = False
     mesh: Callable[[Sizes], list[str]] | None = None
-    experts: Callable[[Sizes], tuple[int, int] | None] | None = None
+    experts: Callable[[int, int, int, int], tuple[int, int] | None] | None = None
 
 
 BACKENDS: dict[str, Backend] = {
@@ -140,17 +140,38 @@ def broken_rules(backend: Backend, sizes: Sizes) -> list[str]:
 
 def legal_expert_sizes(backend: Backend, sizes: Sizes) -> list[int]:
     """Every e that `backend` takes with the other sizes as they are, ascending."""
-    ranks, rest = divmod(sizes.world, sizes.p * sizes.etp)
-    if rest or "e" not in backend.dims:
-        return [1] * (not rest)
+    d, t, p, c, _, etp = sizes
+    ranks = sizes.world // p
+    if "e" not in backend.dims or ranks % etp:
+        return [1] * (ranks % etp == 0)
+    return list(expert_sizes(backend, d, t, c, etp))
+
+
+def expert_sizes(backend: Backend, d: int, t: int, c: int, etp: int) -> tuple[int, ...]:
+    """Every e of a `backend` that has this dimension, ascending; etp divides the ranks d*t*c."""
     if backend.experts is None:
-        return list(divisors(ranks))
-    bounds = backend.experts(sizes)
-    if bounds is None:
-        return []
-    inner, outer = bounds
-    over_1 = [inner * k for k in divisors(outer // inner) if inner * k > 1]
-    return [1, *over_1]
+        return divisors(d * t * c // etp)
+    bounds = backend.experts(d, t, c, etp)
+    return _sizes_between(*bounds) if bounds else ()
+
+
+@lru_cache(maxsize=4096)
+def _sizes_between(inner: int, outer: int) -> tuple[int, ...]:
+    """1, and every multiple of `inner` that divides `outer`, ascending; `inner` divides `outer`."""
+    return (1, *(inner * k for k in divisors(outer // inner) if inner * k > 1))
+
+
+def legal_expert_tensor_sizes(backend: Backend, t: int, ranks: int) -> tuple[int, ...]:
+    """Every etp that `backend` takes with some e, ascending.
+
+    Args:
+        backend: the row.
+        t: tensor size of attn.
+        ranks: ranks of one pipeline stage.
+    """
+    if backend.experts is None:
+        return divisors(ranks) if backend.folding else (1,)
+    return (1, t) if t > 1 else (1,)
 
 
 @lru_cache(maxsize=4096)
