@@ -23,11 +23,14 @@ if TYPE_CHECKING:
     from areal_conf.app import compose, main
     from areal_conf.dialects import AllocationMode, AllocationType
     from areal_conf.errors import AllocationError
+    from areal_conf.layouts import joint_layouts, layouts
     from areal_conf.plan import Plan, plan
 
 _HOMES = {
     "AllocationError": "errors",
     "Plan": "plan",
+    "joint_layouts": "layouts",
+    "layouts": "layouts",
     "plan": "plan",
     "compose": "app",
     "main": "app",
@@ -50,6 +53,8 @@ __all__ = [
     "SchedulingStrategyType",
     "__version__",
     "compose",
+    "joint_layouts",
+    "layouts",
     "main",
     "plan",
 ]

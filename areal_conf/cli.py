@@ -17,6 +17,7 @@ from areal_conf.errors import AllocationError
 COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("plan_command", "plan an experiment: engines, GPUs, and everything that is wrong"),
     "explain": ("explain_command", "say what a backend string means, or what is wrong with it"),
+    "layouts": ("layouts_command", "list every layout that a pattern such as fsdp:d*t*@8 means"),
     "engine-args": ("engine_args", "arguments of an engine or framework for a backend string"),
     "schema": ("schema_command", "a JSON Schema of AReaL-style YAML, for editors"),
 }

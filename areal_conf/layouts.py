@@ -142,6 +142,29 @@ def _product(sized: list[tuple[Space, int]]) -> Iterator[tuple[ModelAllocation, 
             yield (allocation, *rest)
 
 
+def nothing_valid(
+    pattern: str, gpus: int | None = None, model: ModelFacts | None = None
+) -> AllocationError:
+    """AC603, for a pattern whose enumeration is empty: why, and what would be valid.
+
+    Arguments are those of `layouts`.
+    """
+    space = Space.of(pattern, model)
+    count = space.gpus_or(gpus)
+    if model is not None and any(Space.of(pattern).layouts(count)):
+        why = f"no layout of {count} GPUs fits the model {model.source}".rstrip()
+        hint = "leave more sizes open, or give another number of GPUs"
+    elif count % space.unit:
+        near = sorted({max(space.unit, count - count % space.unit), count + -count % space.unit})
+        why = f"{count} GPUs are no multiple of the fixed sizes' product {space.unit}"
+        hint = f"give {' or '.join(map(str, near))} GPUs, or leave more sizes open"
+    else:
+        why = f"{pattern.strip()} has no valid layout of {count} GPUs"
+        row = space.pattern.backend
+        hint = f"leave more sizes open: {row.name}:{''.join(f'{x}*' for x in row.dims)}@{count}"
+    return AllocationError("AC603", why, text=pattern, hint=hint)
+
+
 @dataclass(frozen=True)
 class Space:
     """A pattern, read: the layouts it has for any number of GPUs.
@@ -206,17 +229,17 @@ class Space:
         """Every layout of exactly `gpus` GPUs."""
         word, name, model = self.pattern.backend.name, self.pattern.name, self.model
         if model is None:
-            for sizes in self._sizes(gpus):
+            for sizes in self.sizes(gpus):
                 yield trusted_allocation(word, name, sizes)
             return
         from areal_conf.model import fits
 
-        for sizes in self._sizes(gpus):
+        for sizes in self.sizes(gpus):
             if fits(Sizes(*sizes), word, model):
                 yield trusted_allocation(word, name, sizes)
 
-    def _sizes(self, gpus: int) -> Iterator[_SixSizes]:
-        """The sizes of every layout, in the order of the module."""
+    def sizes(self, gpus: int) -> Iterator[_SixSizes]:
+        """Sizes (d, t, p, c, e, etp) of every layout; a model rules out sizes of p and t alone."""
         d, p, t, c = _world(self.pattern)
         rest, odd = divmod(gpus, self.unit)
         if odd or (rest > 1 and STAR not in (d, p, t, c)):

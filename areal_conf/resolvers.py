@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
+    from omegaconf import DictConfig, ListConfig
 
     from areal_conf.allocation import ModelAllocation
     from areal_conf.plan import Plan
@@ -115,6 +115,15 @@ def canonical(spec: Any) -> str:
     return str(_allocation(spec))
 
 
+def layouts(pattern: Any, gpus: Any = None) -> ListConfig:
+    """``${areal.layouts:PATTERN[,GPUS]}``: canonical strings of all layouts of a pattern."""
+    from omegaconf import OmegaConf
+
+    from areal_conf.layouts import layouts
+
+    return OmegaConf.create([str(allocation) for allocation in layouts(pattern, gpus)])
+
+
 def inherit(own: Any, fallback: Any) -> Any:
     """``${areal.inherit:OWN,FALLBACK}``: OWN, unless it is unset (empty, null, ``???``)."""
     return fallback if own is None or own in ("", "???") else own
@@ -160,6 +169,7 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "instance_size": instance_size,
     "parse": parse,
     "canonical": canonical,
+    "layouts": layouts,
     "inherit": inherit,
     "gpus": gpus,
     "nodes": nodes,

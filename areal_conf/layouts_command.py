@@ -1,0 +1,88 @@
+"""``areal-conf layouts PATTERN``"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from areal_conf.allocation import ModelAllocation
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument(
+        "pattern", metavar="PATTERN", help="a backend string with open sizes: fsdp:d*t*@8"
+    )
+    parser.add_argument(
+        "--gpus", type=int, metavar="N", help="number of GPUs, where the pattern has no @N"
+    )
+    parser.add_argument(
+        "--model", metavar="config.json", help="leave out what does not fit this model"
+    )
+    parser.add_argument(
+        "--format",
+        choices=("lines", "hydra", "json"),
+        default="lines",
+        help="one spec a line; or what goes behind '-m actor.backend='; or JSON",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print every layout, as it is found; an AllocationError says why there is none."""
+    from areal_conf.layouts import layouts, nothing_valid
+    from areal_conf.model import read_model
+
+    model = read_model(args.model) if args.model else None
+    found = layouts(args.pattern, args.gpus, model)
+    first = next(found, None)
+    if first is None:
+        raise nothing_valid(args.pattern, args.gpus, model)
+    for piece in _FORMATS[args.format](_chain(first, found)):
+        sys.stdout.write(piece)
+    return 0
+
+
+def _chain(first: ModelAllocation, others: Iterable[ModelAllocation]) -> Iterator[ModelAllocation]:
+    yield first
+    yield from others
+
+
+def _lines(found: Iterable[ModelAllocation]) -> Iterator[str]:
+    for allocation in found:
+        yield f"{allocation}\n"
+
+
+def _hydra(found: Iterable[ModelAllocation]) -> Iterator[str]:
+    from areal_conf.overrides import for_hydra
+
+    comma = ""
+    for allocation in found:
+        yield comma + for_hydra(str(allocation))
+        comma = ","
+    yield "\n"
+
+
+def _json(found: Iterable[ModelAllocation]) -> Iterator[str]:
+    opening = "[\n"
+    for allocation in found:
+        yield opening + json.dumps(_fields(allocation))
+        opening = ",\n"
+    yield "\n]\n"
+
+
+def _fields(allocation: ModelAllocation) -> dict[str, object]:
+    sizes = allocation.parallel.sizes
+    return {
+        "spec": str(allocation),
+        "backend": allocation.backend,
+        "name": allocation.name,
+        "dims": {**sizes._asdict(), "edp": allocation.parallel.edp_size},
+        "world_size": allocation.world_size,
+    }
+
+
+_FORMATS = {"lines": _lines, "hydra": _hydra, "json": _json}
