@@ -436,7 +436,7 @@ class _Explanation:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
         table.add_column("size", no_wrap=True)
         table.add_column("dimension", overflow="fold")
-        table.add_column("that many", overflow="fold")
+        table.add_column("what it counts", overflow="fold")
         means = _MEANS if self.allocation.role == "training" else _MEANS_INFERENCE
         for letter, size in self._shown_sizes().items():
             cells = (f"{letter} {size}", _NAMES[letter], means[letter])

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from areal_conf import plan, svg
+from areal_conf import ModelAllocation, plan, svg
+from areal_conf.placement import Mesh, RankOrder
 
 ON_ACTOR = {"backend": "", "scheduling_strategy": {"type": "colocation", "target": "actor"}}
 
@@ -28,9 +29,94 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
+FOLDED = "megatron:(attn:d4p2t2c2|ffn:d2p2t4e2)"
+FILLS = ("#77aadd", "#ee8866", "#44bb99", "#eedd88")
+CELL, GAP = 30, 3
+ATTENTION_ROW = "A row is one replica of the model."
+EXPERT_ROW = "A row is one copy of all experts. d is edp here, t is etp."
+
+
 def images() -> dict[str, str]:
     """Every picture under its file name."""
-    return {name: svg.render(plan(config)) for name, config in CONFIGS.items()}
+    plans = {name: svg.render(plan(config)) for name, config in CONFIGS.items()}
+    return plans | {"moe-folding.svg": folding()}
+
+
+def folding() -> str:
+    """The two meshes of `FOLDED` side by side; the colour of a rank is its replica of attention."""
+    allocation = ModelAllocation.from_str(FOLDED)
+    order = RankOrder(allocation.parallel.sizes, allocation.role)
+    out = [
+        _text(24, 36, FOLDED, "h"),
+        _text(
+            24,
+            58,
+            "The same 32 ranks, dealt twice. Colour: the replica (d) of a rank in attention.",
+        ),
+        *_panel(24, "attn: d4 p2 t2 c2", order, order.dense, ("d", "c", "t"), ATTENTION_ROW),
+        *_panel(290, "ffn: d2 p2 t4 e2", order, order.expert, ("edp", "e", "etp"), EXPERT_ROW),
+    ]
+    return "\n".join([_HEAD, *out, "</svg>"]) + "\n"
+
+
+_HEAD = f"""\
+<svg xmlns="http://www.w3.org/2000/svg" class="acm" width="700" height="466" \
+viewBox="0 0 700 466" role="img" aria-labelledby="acm-title acm-desc">
+<title id="acm-title">MoE parallel folding of {FOLDED}</title>
+<desc id="acm-desc">Left: 32 ranks as data, context and tensor, in two pipeline stages. \
+Right: the same ranks as expert data, expert and expert tensor.</desc>
+<style>
+.acm text{{font:12px system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;fill:{svg.INK}}}
+.acm .h{{font-size:17px;font-weight:700}}
+.acm .p{{font-size:14px;font-weight:700}}
+.acm .r{{text-anchor:middle;font-weight:600}}
+.acm .k{{text-anchor:middle;font-size:10.5px;fill:#444}}
+</style>
+<rect width="700" height="466" fill="{svg.PAPER}"/>"""
+
+
+def _text(x: float, y: float, text: str, style: str = "") -> str:
+    kind = f' class="{style}"' if style else ""
+    return f'<text{kind} x="{x:g}" y="{y:g}">{text}</text>'
+
+
+def _panel(
+    left: int, title: str, order: RankOrder, mesh: Mesh, axes: tuple[str, str, str], row_is: str
+) -> list[str]:
+    """One mesh: a block a pipeline stage, a row for `axes[0]`, columns for the other two."""
+    rows, outer, inner = axes
+    out = [_text(left, 92, title, "p"), _text(left, 110, row_is)]
+    top = 144
+    for stage in range(mesh.sizes["p"]):
+        out.append(_text(left, top - 12, f"stage p{stage}"))
+        for column in range(mesh.sizes[outer] * mesh.sizes[inner]):
+            first, second = divmod(column, mesh.sizes[inner])
+            x = _column(left, first, second, mesh.sizes[inner])
+            out.append(_text(x + CELL / 2, top + 4, f"{outer}{first}", "k"))
+            out.append(_text(x + CELL / 2, top + 15, f"{inner}{second}", "k"))
+        for row in range(mesh.sizes[rows]):
+            y = top + 20 + row * (CELL - 4 + GAP)
+            out.append(_text(left, y + 17, f"{rows}{row}"))
+            for column in range(mesh.sizes[outer] * mesh.sizes[inner]):
+                first, second = divmod(column, mesh.sizes[inner])
+                at = {rows: row, outer: first, inner: second, "p": stage}
+                rank = sum(place * mesh.strides[axis] for axis, place in at.items())
+                out += _cell(_column(left, first, second, mesh.sizes[inner]), y, rank, order)
+        top += 170
+    return out
+
+
+def _column(left: int, outer: int, inner: int, inner_size: int) -> int:
+    return left + 36 + (outer * inner_size + inner) * (CELL + GAP) + outer * 8
+
+
+def _cell(x: int, y: int, rank: int, order: RankOrder) -> list[str]:
+    at = order.coordinates(rank)
+    name = f"rank {rank}: d{at.d} p{at.p} c{at.c} t{at.t}; edp{at.edp} e{at.e} etp{at.etp}"
+    return [
+        f'<g><title>{name}</title><rect x="{x}" y="{y}" width="{CELL}" height="{CELL - 4}" '
+        f'rx="2" fill="{FILLS[at.d]}"/>{_text(x + CELL / 2, y + 17, str(rank), "r")}</g>'
+    ]
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -182,8 +183,9 @@ def test_long_and_wide_texts_stay_in_the_terminal(width: int) -> None:
 
 def test_elsewhere_than_on_a_terminal_a_line_stays_a_line() -> None:
     error = AllocationError("AC306", "much " * 50, hint="less " * 50)
-    lines = printed(error, width=40, terminal=False).lines
-    assert len(lines) == 2
+    head, hint = printed(error, width=40, terminal=False).lines
+    assert head == f"error: AC306: {'much ' * 50}".rstrip()
+    assert hint == f"hint: {'less ' * 50}".rstrip()
 
 
 def test_a_very_long_text_is_cut_around_its_fault() -> None:
@@ -320,3 +322,9 @@ def test_no_color() -> None:
     console = Console(file=file, force_terminal=True, _environ={"NO_COLOR": "1", "TERM": "xterm"})
     render.print_diagnostics([Finding("error", refused("fsdp:p2"))], console)
     assert "\x1b[31m" not in file.getvalue()
+
+
+def test_moe_guide_shows_the_error_as_it_is() -> None:
+    guide = Path(__file__).parent.parent / "docs" / "guides" / "moe.md"
+    error = refused("megatron:(attn:d4p2t2c2|ffn:d4p2t4e2)")
+    assert f"```\n{error}\n```" in guide.read_text(encoding="utf-8")
