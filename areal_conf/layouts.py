@@ -28,13 +28,13 @@ from areal_conf.errors import AllocationError, wrong_type
 from areal_conf.syntax import STAR, Pattern, parse_pattern
 
 if TYPE_CHECKING:
-    from areal_conf.model import ModelFacts
+    from areal_conf.model import ModelFacts, ModelSource, read_model
 
 _SixSizes = tuple[int, int, int, int, int, int]
 
 
 def layouts(
-    pattern: str, gpus: int | None = None, model: ModelFacts | None = None
+    pattern: str, gpus: int | None = None, model: ModelSource | None = None
 ) -> Iterator[ModelAllocation]:
     """Every valid layout that `pattern` stands for, each once, in the order of this module.
 
@@ -45,7 +45,8 @@ def layouts(
             pattern of one layout.
         gpus: number of GPUs where the pattern has no ``@N``. Not needed where d, t, p and c are all
             fixed.
-        model: facts of a model; layouts that it does not fit (AC4xx errors) are left out.
+        model: a model config (path, directory, mapping or facts); layouts that it does not fit
+            (AC4xx errors) are left out.
 
     Returns:
         A lazy iterator. It is empty where the fixed sizes cannot fill that many GPUs.
@@ -54,8 +55,9 @@ def layouts(
         AllocationError: at the call, not later. The codes of the language for what is wrong in the
             pattern (AC104: ``*`` on a dimension that the backend lacks), AC601 for no number of
             GPUs, AC602 for one that is no whole number from 1.
+        OSError: the model config is missing or cannot be read.
     """
-    space = Space.of(pattern, model)
+    space = Space.of(pattern, None if model is None else read_model(model))
     return space.layouts(space.gpus_or(gpus))
 
 

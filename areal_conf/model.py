@@ -113,18 +113,24 @@ of each model type (transformers 5.3, ``models/*/configuration_*.py``)."""
 _TIED_BY_DEFAULT = {"gemma", "gemma2", "gemma3", "gemma3_text", "cohere2", "smollm3"}
 
 
-def read_model(source: str | Path | Mapping[str, Any]) -> ModelFacts:
+ModelSource = str | Path | Mapping[str, Any] | ModelFacts
+"""What a model may be given as: a path, the content of a ``config.json``, or facts read before."""
+
+
+def read_model(source: ModelSource) -> ModelFacts:
     """The facts of a model.
 
     Args:
         source: path of a Hugging Face ``config.json``, a directory that holds one, or its content
-            as a mapping. Nothing is fetched from a network.
+            as a mapping, or facts read before. Nothing is fetched from a network.
 
     Raises:
         OSError: the file is missing or cannot be read (`FileNotFoundError` where it is missing).
         AllocationError: AC421 for what is no JSON object, AC422 for a field of the wrong type or
             range, AC423 where heads or layers are missing, AC309 for a source of another type.
     """
+    if isinstance(source, ModelFacts):
+        return source
     if isinstance(source, Mapping):
         return _facts(source, "model config")
     if not isinstance(source, (str, Path)):

@@ -124,6 +124,19 @@ def layouts(pattern: Any, gpus: Any = None) -> ListConfig:
     return OmegaConf.create([str(allocation) for allocation in layouts(pattern, gpus)])
 
 
+def legacy(mode: Any, engine: str) -> str | None:
+    """``${areal.legacy:MODE,ENGINE}``: what a legacy ``allocation_mode`` says for one engine.
+
+    The canonical backend string; None where the mode is unset or says nothing of the engine.
+    """
+    from areal_conf.dialects import AllocationMode
+
+    if mode is None or mode == "":
+        return None
+    allocation = AllocationMode.from_str(mode).engines().get(engine)
+    return None if allocation is None else str(allocation)
+
+
 def inherit(own: Any, fallback: Any) -> Any:
     """``${areal.inherit:OWN,FALLBACK}``: OWN, unless it is unset (empty, null, ``???``)."""
     return fallback if own is None or own in ("", "???") else own
@@ -170,6 +183,7 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "parse": parse,
     "canonical": canonical,
     "layouts": layouts,
+    "legacy": legacy,
     "inherit": inherit,
     "gpus": gpus,
     "nodes": nodes,
