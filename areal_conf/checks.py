@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from areal_conf import model_checks, rules, trainer_rules
+from areal_conf import model_checks, rules, scheduling_spec, trainer_rules
 from areal_conf.engines import Experiment, read_experiment
 from areal_conf.errors import CODES, AllocationError, Finding, clip, wrong_type
 from areal_conf.legacy import FIELD, carry_over
@@ -61,7 +61,9 @@ def examine(
     allowed, refused = _allowed([*_codes(allow), *experiment.allow])
     state = _resolve(experiment, launcher)
     facts = gather(state, version, strict)
-    findings = [*state.findings, *rules.check(facts), *trainer_rules.check(facts)]
+    findings = list(state.findings)
+    for table in (rules, scheduling_spec, trainer_rules):
+        findings += table.check(facts)
     if model is not None:
         findings += model_checks.check(state, model)
     return facts, _flat(_apply_allow([*findings, *refused], allowed))

@@ -34,7 +34,8 @@ INHERITS: dict[str, str] = {"critic": "actor", "ref": "actor"}
 DEFAULT_KL_CTL = 0.1
 """AReaL's default of ``actor.kl_ctl`` (api/cli_args.py): over 0, so that ref runs."""
 
-_MISSING = object()
+_CLUSTER = {"n_nodes": 1, "n_gpus_per_node": 0, "cpus_per_node": 1, "mem_per_node": 1}
+"""Numbers of a cluster section, and the least each may be."""
 
 
 class View:
@@ -63,7 +64,7 @@ class View:
             AllocationError: AC309 for an interpolation that leads nowhere.
         """
         data = self._data
-        if isinstance(data, Mapping) and not hasattr(data, "_get_node"):
+        if type(data) is dict or (isinstance(data, Mapping) and not hasattr(data, "_get_node")):
             value = data.get(key, default)
         elif _is_dataclass(data):
             value = getattr(data, key, default)
@@ -107,12 +108,18 @@ class View:
         )
 
 
+_PLAIN = {dict, str, int, float, bool, type(None), list}
+"""Types of which it is plain whether they are a section; the others are asked."""
+
+
 def _is_dataclass(data: object) -> bool:
     return dataclasses.is_dataclass(data) and not isinstance(data, type)
 
 
 def is_mapping(value: object) -> bool:
     """Whether `value` is a section of a config: a mapping, a DictConfig or a dataclass."""
+    if type(value) in _PLAIN:
+        return type(value) is dict
     return isinstance(value, Mapping) or _is_dataclass(value) or _is_dict_config(value)
 
 
@@ -158,6 +165,8 @@ class Experiment:
         has_scheduler: whether there is a scheduler section at all.
         n_nodes: nodes of the cluster; None where not known.
         n_gpus_per_node: GPUs of a node; None where not known.
+        cpus_per_node: CPU cores of a node; None where not known.
+        mem_per_node: memory of a node in GB; None where not known.
         allow: codes that ``areal_plan.allow`` names.
         own_engines: the engines are an app's own (``areal_plan.engines``), not AReaL's trainer's.
         findings: what is wrong with what was read.
@@ -170,9 +179,23 @@ class Experiment:
     has_scheduler: bool = False
     n_nodes: int | None = None
     n_gpus_per_node: int | None = None
+    cpus_per_node: int | None = None
+    mem_per_node: int | None = None
     allow: tuple[str, ...] = ()
     own_engines: bool = False
     findings: list[Finding] = field(default_factory=list)
+    _values: dict[str, Any] = field(default_factory=dict)
+
+    def value(self, dotted: str, default: Any = None) -> Any:
+        """The value at `dotted` below `root`; `default` where it is unset or leads nowhere."""
+        if dotted not in self._values:
+            try:
+                value = self.root.select(dotted)
+            except AllocationError:
+                value = None
+            self._values[dotted] = None if isinstance(value, str) and value in UNSET else value
+        value = self._values[dotted]
+        return default if value is None else value
 
     @property
     def cluster_gpus(self) -> int | None:
@@ -213,8 +236,6 @@ class _Reader:
     def read(self) -> Experiment:
         own = self.guard(lambda: self.view.section("areal_plan"))
         engines = dict(self.named_engines(own) if own else self.standard_engines())
-        cluster = self.guard(lambda: own.section("cluster") if own else None)
-        cluster = cluster or self.guard(lambda: self.view.section("cluster"))
         scheduler = self.guard(lambda: self.view.section("scheduler"))
         kind = self.text(scheduler, "type") if scheduler else None
         return Experiment(
@@ -223,12 +244,23 @@ class _Reader:
             allocation_mode=self.text(self.view, "allocation_mode") or "",
             scheduler=kind,
             has_scheduler=scheduler is not None,
-            n_nodes=self.count(cluster, "n_nodes", 1) if cluster else None,
-            n_gpus_per_node=self.count(cluster, "n_gpus_per_node", 0) if cluster else None,
+            **self.cluster(own),
             allow=self.codes(own),
             own_engines=bool(own and self.guard(lambda: own.section("engines"))),
             findings=self.findings,
         )
+
+    def cluster(self, own: View | None) -> dict[str, Any]:
+        """What there is to run on: each number from ``areal_plan.cluster``, else ``cluster``."""
+        sections = [
+            self.guard(lambda view=view: view.section("cluster")) if view else None
+            for view in (own, self.view)
+        ]
+        numbers: dict[str, int | None] = {}
+        for key, least in _CLUSTER.items():
+            found = (self.count(view, key, least) for view in sections if view)
+            numbers[key] = next((number for number in found if number is not None), None)
+        return numbers
 
     # -- engines ---------------------------------------------------------------------------
 

@@ -61,6 +61,7 @@ CODES: dict[str, str] = {
     "AC360": "characters in experiment_name or trial_name that AReaL asks not to use",
     "AC361": "a node has fewer CPUs or less memory than scheduling_spec asks for",
     "AC362": "model not checked",
+    "AC363": "scheduling_spec with a number of entries that schedulers refuse",
     "AC401": "tensor parallelism does not divide the attention heads",
     "AC402": "tensor parallelism does not fit the key/value heads",
     "AC403": "more pipeline stages than layers",

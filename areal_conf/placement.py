@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -158,6 +159,11 @@ class Placement(NamedTuple):
             gpus is not None and gpus[0] // per_node != gpus[-1] // per_node
             for gpus in self._gpus(engine)
         )
+
+    def ranks_by_node(self, engine: str) -> Counter[int]:
+        """How many ranks of `engine` sit on each node."""
+        per_node = self.gpus_per_node
+        return Counter(gpu // per_node for gpus in self._gpus(engine) for gpu in gpus or ())
 
     def nodes(self) -> int:
         """Nodes that hold at least one rank."""

@@ -111,6 +111,7 @@ class State:
     carried: Carried = field(default_factory=Carried)
     engines: dict[str, Engine] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    _order: list[Engine] | None = None
 
     def error(self, error: AllocationError) -> None:
         """Note an error."""
@@ -126,6 +127,8 @@ class State:
         Single controller (trainer/rl_trainer.py): trainers, then servers, then other engines as
         written. SPMD (infra/launcher): servers, then the trainer.
         """
+        if self._order is not None:
+            return self._order
         standard = list(ROLES)
         last = len(standard)
 
@@ -139,7 +142,8 @@ class State:
                 return (0 if engine.serves else 1, place)
             return (0, place)
 
-        return sorted(self.engines.values(), key=key)
+        self._order = sorted(self.engines.values(), key=key)
+        return self._order
 
 
 def resolve(experiment: Experiment, launcher: str | None, mode: Mode, carried: Carried) -> State:
@@ -359,9 +363,8 @@ def _strategy(state: State, engine: Engine) -> tuple[SchedulingStrategyType | No
 
 
 def _bad_target(state: State, engine: Engine, target: object, path: str) -> AllocationError | None:
-    names = [e.name for e in state.engines.values() if e.active and e.name != engine.name]
-    order = [e.name for e in state.creation_order()]
-    good = [n for n in names if order.index(n) < order.index(engine.name)]
+    order = [e.name for e in state.creation_order() if e.active]
+    good = order[: order.index(engine.name)]
     hint = f"write {path}={good[0]}" if good else f"write {path.rpartition('.')[0]}.type=separation"
     shown = clip(str(target))
 
@@ -374,7 +377,7 @@ def _bad_target(state: State, engine: Engine, target: object, path: str) -> Allo
         return wrong_type(target, "the name of an engine", hint=hint, path=path)
     if target == engine.name:
         return error("AC303", f"{engine.name} is colocated with itself")
-    if target not in names:
+    if target not in order:
         what = "does not run" if target in state.engines else "is no engine of this experiment"
         return error("AC303", f"{engine.name} is colocated with {shown}, which {what}")
     host = state.engines[target]

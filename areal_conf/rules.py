@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from areal_conf.allocation import ModelAllocation
+from areal_conf.backends import divisors
 from areal_conf.engines import ROLES
 from areal_conf.errors import AllocationError, Finding
 from areal_conf.placement import Demand, Placement, place
 from areal_conf.resolve import Engine, State
-from areal_conf.versions import V1_0_4, Version
+from areal_conf.versions import AFTER_2_0, V1_0_4, Version
 
 _NODE_GRANULAR = ("ray", "slurm")
 
@@ -147,7 +149,7 @@ def within_budget(facts: Facts) -> Iterator[Finding]:
     AC350 where GPUs stay idle."""
     experiment = facts.state.experiment
     have = experiment.cluster_gpus
-    if have is None or facts.state.launcher in _NODE_GRANULAR:
+    if have is None or (facts.state.launcher in _NODE_GRANULAR and _trains(facts)):
         return
     nodes, per_node, path = experiment.n_nodes, experiment.n_gpus_per_node, facts.cluster_path
     shape = f"{nodes} x {per_node}"
@@ -178,10 +180,11 @@ def nodes_ignored(facts: Facts) -> Iterator[Finding]:
         return
     path = f"{facts.cluster_path}.n_nodes"
     if kind == "local" and nodes > 1:
-        what = f"scheduler local uses one node of {per_node} GPUs, whatever n_nodes says ({nodes})"
+        who = "launcher" if facts.state.launcher else "scheduler"
+        what = f"{who} local uses one node of {per_node} GPUs, whatever n_nodes says ({nodes})"
         if facts.total > per_node:
             what += f"; {facts.total} GPUs would share them"
-        hint = "write scheduler.type=ray or scheduler.type=slurm to use more nodes"
+        hint = f"use {who} ray or slurm for more nodes"
         yield _finding("warning", "AC356", what, path, hint)
     elif facts.scheduler in _NODE_GRANULAR and facts.placement:
         asked = facts.placement.nodes()
@@ -192,13 +195,14 @@ def nodes_ignored(facts: Facts) -> Iterator[Finding]:
 
 
 def spmd_exact(facts: Facts) -> Iterator[Finding]:
-    """AC308: the ray and slurm launchers take exactly the cluster (infra/launcher/ray.py,
-    slurm.py); AC307: servers take whole nodes, at least one (n_nodes = world // per_node)."""
+    """AC308: the ray and slurm launchers give the trainer every node that the servers leave,
+    whatever its world size says; AC307: servers take whole nodes (infra/launcher/ray.py, slurm.py;
+    infra/utils/launcher.py, ``validate_config_for_distributed_launcher``)."""
     state, per_node = facts.state, facts.per_node
     have = state.experiment.cluster_gpus
     if state.launcher not in _NODE_GRANULAR or per_node is None:
         return
-    if have is not None and facts.total != have:
+    if have is not None and facts.total != have and _trains(facts):
         text = f"{facts.sum_text()}, not {state.experiment.n_nodes} x {per_node} = {have}"
         hint = f"let the engines reserve {have} GPUs together, or change {facts.cluster_path}"
         message = f"the {state.launcher} launcher takes the whole cluster: {text}"
@@ -206,6 +210,11 @@ def spmd_exact(facts: Facts) -> Iterator[Finding]:
     for engine in state.active():
         if engine.serves and engine.gpus % per_node:
             yield _off_node(engine, per_node, f"the {state.launcher} launcher")
+
+
+def _trains(facts: Facts) -> bool:
+    """Whether an engine trains on GPUs of its own."""
+    return any(engine.gpus and not engine.serves for engine in facts.state.active())
 
 
 def _off_node(engine: Engine, per_node: int, who: str) -> Finding:
@@ -228,33 +237,45 @@ def _off_node(engine: Engine, per_node: int, who: str) -> Finding:
 def whole_nodes(facts: Facts) -> Iterator[Finding]:
     """AC307: instances and engines that do not fit whole nodes.
 
-    An instance over a node needs whole nodes; the local scheduler refuses one (GPUAllocationError,
-    infra/scheduler/local.py). The slurm scheduler gives whole nodes to each engine, and instances
-    over a node get no task (``ntasks_per_node = replicas // nodes``, infra/scheduler/slurm.py).
+    An instance over a node needs whole nodes. The local scheduler and launcher have one
+    (infra/scheduler/local.py, GPUAllocationError). The slurm scheduler gives whole nodes to each
+    engine, and as many instances to each node (``ntasks_per_node = replicas // nodes``,
+    infra/scheduler/slurm.py): none of one over a node, and too few of one that does not divide it.
+    The ray and slurm launchers fill nodes in the same way, and refuse vLLM with t over a node
+    (infra/launcher/sglang_server.py; infra/utils/launcher.py).
     """
     per_node = facts.per_node
     if per_node is None:
         return
     for engine in facts.state.active():
-        size = engine.allocation.instance_size if engine.allocation else None
-        if not engine.gpus:
+        if not engine.gpus or engine.allocation is None:
             continue
-        if size is not None and size > per_node:
-            why = None
-            if size % per_node:
-                why = f"is no multiple of the {per_node} GPUs of a node"
-            elif facts.scheduler in ("local", "slurm") or facts.state.launcher == "local":
-                kind = facts.scheduler or facts.state.launcher
-                why = f"is over the {per_node} GPUs of a node, which {kind} cannot place"
-            if why:
-                assert engine.allocation is not None
-                message = f"an instance of {engine.name} takes {size} GPUs, which {why}"
-                spec = f"{engine.allocation.backend}:t{per_node}"
-                hint = f"write an instance of at most {per_node} GPUs, such as {engine.path}={spec}"
-                yield _finding("error", "AC307", message, engine.path, hint, engine.text)
-                continue
-        if facts.scheduler == "slurm" and engine.gpus % per_node:
+        size = engine.allocation.instance_size
+        why = _bad_instance(facts, engine.allocation, per_node) if size else None
+        if why:
+            message = f"an instance of {engine.name} takes {size} GPUs, which {why}"
+            fits = max(x for x in divisors(per_node) if x <= (size or 1))
+            spec = f"{engine.allocation.backend}:d{max(1, engine.gpus // fits)}t{fits}"
+            hint = f"write an instance that fits, such as {engine.path}={spec.replace('d1t', 't')}"
+            yield _finding("error", "AC307", message, engine.path, hint, engine.text)
+        elif facts.scheduler == "slurm" and engine.gpus % per_node:
             yield _off_node(engine, per_node, "the slurm scheduler")
+
+
+def _bad_instance(facts: Facts, allocation: ModelAllocation, per_node: int) -> str | None:
+    """Why instances of `allocation` do not fit nodes; None where they do."""
+    size = allocation.instance_size or 1
+    who = facts.state.launcher or facts.scheduler
+    if size > per_node:
+        if size % per_node:
+            return f"is no multiple of the {per_node} GPUs of a node"
+        if who == "local" or facts.scheduler == "slurm":
+            return f"is over the {per_node} GPUs of a node, which {who} cannot place"
+        if facts.state.launcher and allocation.backend == "vllm":
+            return f"is over the {per_node} GPUs of a node, which the launchers refuse for vllm"
+    elif per_node % size and (facts.state.launcher in _NODE_GRANULAR or who == "slurm"):
+        return f"does not divide the {per_node} GPUs of a node: {who} fills nodes with instances"
+    return None
 
 
 # -- warnings on layout ---------------------------------------------------------------------------
@@ -301,42 +322,54 @@ def batch_divides(facts: Facts) -> Iterator[Finding]:
         return
     for engine in facts.state.active():
         d = engine.allocation.parallel.dp_size if engine.allocation else 1
-        if engine.serves or engine.inherited_from or batch % d == 0:
+        if engine.serves or _repeats(engine) or batch % d == 0:
             continue
         message = f"train_dataset.batch_size {batch} is not divisible by d {d} of {engine.name}"
         hint = f"write train_dataset.batch_size={-(-batch // d) * d}"
         yield _finding("warning", "AC353", message, engine.path, hint, engine.text)
 
 
+def _repeats(engine: Engine) -> bool:
+    """Whether the backend is another engine's: what is wrong with it is said there."""
+    return bool(engine.inherited_from or engine.section.raw)
+
+
 def worker_counts(facts: Facts) -> Iterator[Finding]:
     """AC354: colocation compares workers, one a rank of a trainer, one an instance of servers.
 
-    Local refuses different counts (infra/scheduler/local.py); ray refuses them in 1.0.4, main takes
-    them where the GPUs are equal; slurm (main) starts another job on the same nodes.
+    Local refuses different counts, so do ray and slurm up to 2.0.0; on main ray takes them where
+    the GPUs are equal, slurm starts another job on the same nodes (infra/scheduler,
+    ``create_workers``). Under ``strict`` an error where this scheduler refuses.
     """
     if facts.state.mode == "spmd":
         return
+    kind = facts.scheduler
+    refuses = kind == "local" or (kind in _NODE_GRANULAR and facts.areal < AFTER_2_0)
     for engine in facts.state.active():
         host = facts.state.engines.get(engine.colocated_with or "")
-        if host is None or not engine.fits or engine.workers == host.workers:
+        if host is None or not engine.fits or engine.awex or engine.workers == host.workers:
             continue
         message = (
             f"{engine.name} has {engine.workers} workers and {host.name} has {host.workers}: "
-            "scheduler local refuses this, so does ray in AReaL 1.0.4"
+            "scheduler local refuses this, so do ray and slurm up to AReaL 2.0.0"
         )
-        hint = "give both as many workers, or write scheduler.type=slurm (AReaL main)"
-        yield _finding("warning", "AC354", message, engine.path, hint, engine.text)
+        hint = "give both as many workers, or use scheduler ray or slurm of AReaL's main"
+        severity = "error" if facts.strict and refuses else "warning"
+        yield _finding(severity, "AC354", message, engine.path, hint, engine.text)
 
 
 def spmd_pipeline(facts: Facts) -> Iterator[Finding]:
-    """AC355: the SPMD launchers start servers of tensor ranks only (infra/launcher)."""
+    """AC355: the SPMD launchers start servers of tensor ranks only; ray and slurm refuse p over 1
+    (infra/utils/launcher.py): under ``strict`` an error."""
     if facts.state.mode != "spmd":
         return
+    refuses = facts.strict and facts.state.launcher in _NODE_GRANULAR
     for engine in facts.state.active():
         if engine.serves and engine.allocation and engine.allocation.parallel.pp_size > 1:
             message = f"{engine.name} has p > 1, which the SPMD launchers do not pass to servers"
             hint = "write it with t alone, or use the single controller (scheduler.type=...)"
-            yield _finding("warning", "AC355", message, engine.path, hint, engine.text)
+            severity = "error" if refuses else "warning"
+            yield _finding(severity, "AC355", message, engine.path, hint, engine.text)
 
 
 def names_agree(facts: Facts) -> Iterator[Finding]:

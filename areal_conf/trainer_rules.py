@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from areal_conf.engines import UNSET, Experiment, View
+from areal_conf.engines import Experiment, View
 from areal_conf.errors import AllocationError, Finding, clip
 from areal_conf.resolve import Engine
 from areal_conf.rules import Facts, Rule
@@ -40,12 +40,7 @@ def _refused(
 
 
 def _value(facts: Facts, dotted: str, default: Any = None) -> Any:
-    """The value at `dotted`; `default` where it is unset or cannot be resolved."""
-    try:
-        value = facts.state.experiment.root.select(dotted)
-    except AllocationError:
-        return default
-    return default if value in UNSET else value
+    return facts.state.experiment.value(dotted, default)
 
 
 def _pair(facts: Facts) -> tuple[Engine, Engine] | None:
