@@ -380,7 +380,7 @@ def _engine_plan(engine: Engine, facts: Facts) -> EnginePlan:
     built._allocation = allocation
     if engine.fits and not engine.section.external:
         built._placement = facts.placement
-        built._placed_as = engine.colocated_with or engine.name
+        built._placed_as = facts.state.host(engine).name
     return built
 
 

@@ -121,6 +121,14 @@ class State:
         """The engines that run and whose layout is known, in the order of `engines`."""
         return (e for e in self.engines.values() if e.active and e.allocation)
 
+    def host(self, engine: Engine) -> Engine:
+        """The engine whose GPUs `engine` sits on: itself, or the one it is colocated with."""
+        seen = {engine.name}
+        while engine.colocated_with in self.engines and engine.colocated_with not in seen:
+            engine = self.engines[engine.colocated_with]
+            seen.add(engine.name)
+        return engine
+
     def creation_order(self) -> list[Engine]:
         """The engines in the order AReaL gives them GPUs.
 
@@ -294,11 +302,8 @@ def _parses(spec: str) -> bool:
 
 
 def _colocate(state: State, engine: Engine) -> None:
-    if state.mode == "spmd" and _runs_in_trainer(state, engine):
-        engine.colocated_with = "actor"
-        return
-    if engine.name in state.carried.filled and (host := state.carried.host_of(engine.name)):
-        engine.colocated_with = host if host in state.engines else None
+    if state.mode == "spmd":
+        _colocate_spmd(state, engine)
         return
     kind, target, path = _strategy(state, engine)
     if kind is not SchedulingStrategyType.colocation:
@@ -312,6 +317,24 @@ def _colocate(state: State, engine: Engine) -> None:
         engine.colocated_with = str(target)
 
 
+def _colocate_spmd(state: State, engine: Engine) -> None:
+    """Who shares GPUs under an SPMD launcher: what runs in the trainer's ranks, and what ``|`` of
+    the ``allocation_mode`` joins; the launchers do not read ``scheduling_strategy``."""
+    if _runs_in_trainer(state, engine):
+        engine.colocated_with = "actor"
+        return
+    host = state.carried.host_of(engine.name)
+    if host in state.engines:
+        engine.colocated_with = host
+    elif _strategy_type(engine) is SchedulingStrategyType.colocation:
+        path = engine.section.view.at("scheduling_strategy")
+        message = f"SPMD launchers do not read it: {engine.name} gets GPUs of its own"
+        hint = f"write {path}.type=separation, or use the single controller"
+        state.findings.append(
+            Finding("warning", AllocationError("AC317", message, path=path, hint=hint))
+        )
+
+
 def shares_by_awex(state: State) -> bool:
     """Whether ``weight_update_mode: awex`` puts rollout on the actor's GPUs.
 
@@ -320,7 +343,7 @@ def shares_by_awex(state: State) -> bool:
     engine/awex/colocate_reader.py).
     """
     actor, rollout = state.engines.get("actor"), state.engines.get("rollout")
-    if actor is None or rollout is None or state.mode == "spmd" or state.experiment.own_engines:
+    if actor is None or rollout is None or state.experiment.own_engines:
         return False
     view = actor.section.view
     try:

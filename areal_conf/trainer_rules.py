@@ -56,10 +56,11 @@ def _backend(engine: Engine) -> str:
 
 
 def _take_turns(facts: Facts) -> bool:
-    """Whether actor and rollout share their GPUs by scheduling strategy."""
-    actor, rollout = facts.state.engines["actor"], facts.state.engines["rollout"]
-    return (rollout.colocated_with == "actor" and not rollout.awex) or (
-        actor.colocated_with == "rollout"
+    """Whether a scheduling strategy joins actor and rollout (``_is_actor_rollout_colocated``)."""
+    return any(
+        _value(facts, f"{guest}.scheduling_strategy.type") == "colocation"
+        and _value(facts, f"{guest}.scheduling_strategy.target") == host
+        for guest, host in (("rollout", "actor"), ("actor", "rollout"))
     )
 
 
