@@ -54,7 +54,7 @@ def _run(name: str, arguments: list[str]) -> int:
         status = int(module.run(_parse(parser, arguments)))
         sys.stdout.flush()
     except AllocationError as error:
-        print("\n".join(one.describe() for one in error.errors), file=sys.stderr)
+        _print_refusal(error)
         return 1
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -65,6 +65,14 @@ def _run(name: str, arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     return status
+
+
+def _print_refusal(error: AllocationError) -> None:
+    from rich.console import Console
+
+    from areal_conf import render
+
+    render.refusal(error, Console(stderr=True))
 
 
 def _parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:

@@ -218,13 +218,14 @@ def summary(plan: Plan) -> list[str]:
     line = f"{plan.total_gpus:,} of {have:,} GPUs · {shape} · {mode}"
     used = {d for e in plan.engines.values() for d in e.devices if d is not None}
     missing = plan.total_gpus - len(used)
-    idle = have - sum(node < cluster.n_nodes for node, _ in used)
+    beyond = sum(node >= cluster.n_nodes for node, _ in used)
+    idle = have - len(used) + beyond
     if missing > 0:
         line += f" · no room for {counted(missing, 'rank')}"
-    elif len(used) > have:
-        line += f" · {len(used) - have:,} more than the cluster has"
     else:
         line += f" · {idle:,} idle" if idle else " · none idle"
+    if beyond:
+        line += f" · {beyond:,} on nodes beyond n_nodes"
     return [line]
 
 
@@ -287,7 +288,8 @@ def findings(plan: Plan) -> list[Finding]:
 
 def refusal(error: AllocationError, console: Console) -> None:
     """Print an exception with everything that is wrong with the same input."""
-    print_diagnostics([Finding("error", one) for one in error.errors], console)
+    for one in error.errors:
+        _print_one(_Diagnostic("", one), console)
 
 
 def print_diagnostics(diagnostics: Iterable[Finding], console: Console) -> None:
@@ -330,12 +332,11 @@ class _Diagnostic:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         pen = _Pen(options)
-        colour = "red" if self.severity == "error" else "yellow"
+        colour = "yellow" if self.severity == "warning" else "red"
+        kind = f"{self.severity}: " if self.severity else ""
         head, *_, hint = self.error.describe().split("\n")
         where, code, message = head.partition(f"{self.error.code}: ")
-        yield pen.text(
-            (f"{self.severity}: ", f"bold {colour}"), (where, "bold"), (code, colour), message
-        )
+        yield pen.text((kind, f"bold {colour}"), (where, "bold"), (code, colour), message)
         if self.error.text:
             room = pen.width - 3 if console.is_terminal else _TEXT_KEPT
             text, marker = _underlined(self.error, pen, room)

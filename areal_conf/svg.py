@@ -271,7 +271,7 @@ def _gaps(used: Sequence[int], total: int) -> list[tuple[int, int]]:
 def _nodes_label(spans: Sequence[tuple[int, int]], count: int) -> str:
     texts = [str(a) if a == b else f"{a}-{b}" for a, b in spans]
     named = ", ".join(texts[:3]) + (", …" if len(texts) > 3 else "")
-    return f"node {named}" if count == 1 else f"nodes {named}: same shape ×{count:,}"
+    return f"node {named}" if count == 1 else f"nodes {named}: same shape x{count}"
 
 
 def _groups_of_ranks(engines: Sequence[_Drawn]) -> list[_Group]:
@@ -307,7 +307,7 @@ def _rows(host: _Drawn, sharing: Sequence[_Drawn]) -> list[_Group]:
         alike.setdefault(_shape(row), []).append(row)
     return [
         _Group(
-            f"{_ranks_label(host.name, same[0], same[-1])}: same shape ×{len(same):,}",
+            f"{_ranks_label(host.name, same[0], same[-1])}: same shape x{len(same)}",
             same[0],
             same,
             len(same),
@@ -382,7 +382,7 @@ class _Picture:
         self.width = 0.0
 
     def document(self) -> str:
-        """The whole SVG."""
+        """The whole SVG, in ASCII, so that no encoding of a pipe or a server can spoil it."""
         title, rest = self._title()
         self._heading(title, rest)
         self._legend()
@@ -398,7 +398,8 @@ class _Picture:
             self._defs(),
             f'<rect width="{width}" height="{height}" fill="{PAPER}"/>',
         ]
-        return "\n".join([*head, *self.out, "</svg>"]) + "\n"
+        page = "\n".join([*head, *self.out, "</svg>"]) + "\n"
+        return page.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
     def _title(self) -> tuple[str, str]:
         first, _, rest = summary(self.plan)[0].partition(" · ")

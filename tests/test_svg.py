@@ -238,6 +238,7 @@ def test_nodes_beyond_the_cluster_are_marked() -> None:
     }
     drawing = Drawing(plan(cfg))
     assert "node 1: beyond n_nodes" in drawing.words
+    assert "none idle · 8 on nodes beyond n_nodes" in drawing.words
     assert len(drawing.cells) == 16
 
 
@@ -249,9 +250,9 @@ def test_2048_nodes_are_summed_up_by_shape() -> None:
     started = time.perf_counter()
     drawing = Drawing(made)
     assert time.perf_counter() - started < 2
-    assert "nodes 0-1023: same shape ×1,024" in drawing.words
-    assert "nodes 1024-2023: same shape ×1,000" in drawing.words
-    assert "nodes 2024-2047: same shape ×24" in drawing.words
+    assert "nodes 0-1023: same shape x1024" in drawing.words
+    assert "nodes 1024-2023: same shape x1000" in drawing.words
+    assert "nodes 2024-2047: same shape x24" in drawing.words
     assert len(drawing.cells) == 24
     assert drawing.cells[0][1][0].place == "d0-127 p0-7 c0 t0"
     assert drawing.cells[8][0] == "rollout ranks 0-7992: nodes 1024-2023 GPU 0"
@@ -296,7 +297,7 @@ def test_without_a_cluster_ranks_stand_in_rows() -> None:
     assert len(drawing.cells) == 9 + 8
     assert "cluster unknown" in drawing.words
     big = Drawing(planned(actor="fsdp:d16384"))
-    assert "actor, ranks 0-16383: same shape ×2,048" in big.words
+    assert "actor, ranks 0-16383: same shape x2048" in big.words
 
 
 def test_nothing_to_draw() -> None:
@@ -332,7 +333,7 @@ def test_hostile_names_are_escaped() -> None:
         "g",
         "path",
     }
-    drawing.text.encode("utf-8")
+    assert drawing.text.isascii()
     assert len(drawing.cells) == 8
 
 
