@@ -28,7 +28,7 @@ from areal_conf.errors import AllocationError, wrong_type
 from areal_conf.syntax import STAR, Pattern, parse_pattern
 
 if TYPE_CHECKING:
-    from areal_conf.model import ModelFacts, ModelSource, read_model
+    from areal_conf.model import ModelFacts, ModelSource
 
 _SixSizes = tuple[int, int, int, int, int, int]
 
@@ -57,6 +57,8 @@ def layouts(
             GPUs, AC602 for one that is no whole number from 1.
         OSError: the model config is missing or cannot be read.
     """
+    from areal_conf.model import read_model
+
     space = Space.of(pattern, None if model is None else read_model(model))
     return space.layouts(space.gpus_or(gpus))
 
