@@ -245,8 +245,8 @@ class ModelAllocation:
         ):
             if not isinstance(value, kind):
                 raise wrong_type(value, f"a {kind.__name__}", hint=_EXAMPLE)
-        for text in (self.backend, self.name):
-            if text is not None and not isinstance(text, str):
+        for text in (self.backend, "" if self.name is None else self.name):
+            if not isinstance(text, str):
                 raise wrong_type(text, "a str", hint=_EXAMPLE)
         # The one place that knows the rules and their spans is the parser.
         spec = parse_spec(_spec_text(self.backend, self.name, self.parallel.sizes))
@@ -326,6 +326,7 @@ _SET_ALLOCATION = tuple(
 )
 _set_backend, _set_name, _set_parallel, _set_strategy = _SET_ALLOCATION
 _CACHE: dict[Any, ModelAllocation] = {}
+_LONGEST_CACHED = 1000  # characters: a file of blanks must not stay in memory
 
 
 def trusted_allocation(
@@ -345,9 +346,10 @@ def _parse(spec: object) -> ModelAllocation:
         raise wrong_type(spec, "a backend string", hint=_EXAMPLE)
     backend, name, sizes = parse_spec(spec)
     allocation = trusted_allocation(backend.name, name, sizes)
-    if len(_CACHE) >= ModelAllocation.CACHE_SIZE:
-        _CACHE.clear()
-    _CACHE[spec] = allocation
+    if len(spec) <= _LONGEST_CACHED:
+        if len(_CACHE) >= ModelAllocation.CACHE_SIZE:
+            _CACHE.clear()
+        _CACHE[spec] = allocation
     return allocation
 
 

@@ -44,9 +44,9 @@ from areal_conf.errors import AllocationError, clip
 _B = r"[ \t\r\n]*"
 _HEAD = re.compile(rf"{_B}([A-Za-z_]\w*){_B}(?:\[{_B}([A-Za-z_]\w*){_B}\]{_B})?:", re.ASCII)
 _MOE = re.compile(rf"{_B}(?:(\(){_B})?attn{_B}:")
-_FFN = re.compile(rf"{_B}\|{_B}ffn{_B}:")
-_DIM = re.compile(rf"{_B}([A-Za-z])(?:{_B}([0-9]+))?")
-_DIM_OR_STAR = re.compile(rf"{_B}([A-Za-z])(?:{_B}([0-9]+|\*))?")
+_FFN = re.compile(rf"\|{_B}ffn{_B}:")
+_DIM = re.compile(rf"{_B}([A-Za-z])(?:{_B}(\d+))?")
+_DIM_OR_STAR = re.compile(rf"{_B}([A-Za-z])(?:{_B}(\d+|\*))?")
 _COUNT = re.compile(rf"{_B}@{_B}([^\s()|]*)")
 _CLOSE = re.compile(rf"{_B}\)")
 _END = re.compile(rf"{_B}\Z")
@@ -59,9 +59,10 @@ _WELL_FORMED = re.compile(
     re.ASCII,
 )
 _PAIR = re.compile(rf"([a-z]){_B}([0-9]+)")
-_FIRST_WORD = re.compile(r"[^\s:\[\](){}|+,.;=\\：（）［］｜＋，．；＝]+")
+_FIRST_WORD = re.compile(r"(\w+)[^\s:：\[\](){}|+,.;=\\]*")
 _BARE_DIMS = re.compile(r"(?:[a-z](?:[0-9]+|\*))+(?:@[0-9]*)?")
-_NON_ASCII_DIGITS = re.compile(r"\d+")
+_SIZE_BEHIND = re.compile(r"[^\w\s]{1,2}([1-9][0-9]*)", re.ASCII)
+_SECTION = re.compile(rf"{_B}(\()?{_B}((?:attn|ffn)\b|[A-Za-z]{{2,}}(?={_B}:))", re.ASCII)
 
 _MAX_FAULTS = 32
 _MAX_REPAIRED = 400
@@ -256,6 +257,12 @@ class _Parser:
     def plain(self, backend: Backend) -> Sizes | None:
         """dims, and nothing after them"""
         start, faults = self.pos, len(self.faults)
+        section = _SECTION.match(self.text, start)
+        if section and _nearest(section[2], SECTIONS):
+            if section[1] and self.text.find(")", start) < 0:
+                self.bad_opening(section.start(1))
+            self.bad_section(section.start(2))
+            return None
         if not (dims := self.dims(backend)) and len(self.faults) == faults:
             self.bad_start_of_dims(backend)
         self.end()
@@ -276,7 +283,7 @@ class _Parser:
         attn = self.dims(backend, "attn")
         if not attn:
             self.bad_empty_section("attn")
-        if ffn_at := _FFN.match(self.text, self.pos):
+        if ffn_at := _FFN.match(self.text, self.skip_blanks(self.pos)):
             self.pos = ffn_at.end()
             ffn = self.dims(backend, "ffn")
             if not ffn:
@@ -287,11 +294,9 @@ class _Parser:
         if opening[1]:
             if close := _CLOSE.match(self.text, self.pos):
                 self.pos = close.end()
-            elif ")" not in self.text[opening.end() :] or self.at_end():
-                at = opening.start(1)
-                fixes = (self.text.rstrip() + ")", self.swap(self.pos, self.pos, ")"))
-                self.fault("AC107", at, at + 1, "'(' is never closed", *fixes)
-                if ffn is not None:
+            elif self.text.find(")", self.pos) < 0 or self.at_end():
+                self.bad_opening(opening.start(1))
+                if ffn is not None and self.at_end():
                     self.pos = len(self.text)
         if ffn is not None:
             self.end()
@@ -312,6 +317,7 @@ class _Parser:
                 digits
                 and digits[0] != "0"
                 and len(digits) < 8
+                and digits.isascii()
                 and letter in DIMENSIONS
                 and letter not in found
                 and (size := STAR if digits == "*" else int(digits)) <= MAX_SIZE
@@ -319,6 +325,9 @@ class _Parser:
                 found[letter] = _Dim(size, m.start(1), m.end())
                 if size != 1 and letter not in allowed:
                     self.bad_letter_for(backend, letter, size, found)
+            elif section and text.startswith("ffn", m.start(1)):
+                self.pos = m.start(1)
+                break
             else:
                 self.bad_dim(backend, m, found)
             if len(self.faults) >= _MAX_FAULTS:
@@ -384,6 +393,8 @@ class _Parser:
     def fault(
         self, code: str, start: int, end: int, message: str, *fixes: str, advice: str = ""
     ) -> None:
+        if len(self.text) > _MAX_REPAIRED:
+            fixes = ()
         self.faults.append(_Fault(code, start, end, message, fixes, advice))
 
     def swap(self, start: int, end: int, new: str) -> str:
@@ -399,13 +410,13 @@ class _Parser:
         m = _FIRST_WORD.match(text, start)
         if m is None:
             return self.bad_first_char(start)
-        word, end = m[0], m.end()
-        if word not in BACKENDS:
+        word = m[1]
+        backend, end = BACKENDS.get(word), m.end(1)
+        if backend is None:
+            word, end = m[0], m.end()
             backend = self.bad_backend(word, start, end)
             if backend is None:
                 return None, None
-        else:
-            backend = BACKENDS[word]
         self.pos = self.skip_blanks(end)
         name = self.bad_name(backend) if text[self.pos : self.pos + 1] == "[" else None
         return (backend if self.colon(backend) else None), name
@@ -423,15 +434,17 @@ class _Parser:
             fixes = sorted(prefixed, key=lambda x: not x.startswith("fsdp"))
             self.fault("AC101", start, start + 1, "no backend before this", *fixes)
         else:
-            self.fault("AC111", start, start + 1, f"unexpected {clip(char)!r}", rest[1:])
+            bare = rest[1:].removesuffix(char)
+            self.fault("AC111", start, start + 1, f"unexpected {clip(char)!r}", bare, rest[1:])
         return None, None
 
     def bad_backend(self, word: str, start: int, end: int) -> Backend | None:
         text = self.text
         after = text[self.skip_blanks(end) :][:1]
         rest = text[start:]
-        if _BARE_DIMS.fullmatch(word) or word in SECTIONS or word[0].isdigit() or len(word) == 1:
-            new = "".join(OLD_LETTERS.get(c, c) for c in rest)
+        if word[0].isdigit() or word in (*SECTIONS, *DIMENSIONS) or _BARE_DIMS.fullmatch(word):
+            rest = f"d{rest}" if word.isdigit() else rest
+            new = "".join(OLD_LETTERS.get(c, c) for c in rest[:_MAX_REPAIRED])
             fixes = [
                 f"{b}:{x}" for x in (rest, new) for b in ("fsdp", "sglang", "megatron", *BACKENDS)
             ]
@@ -503,10 +516,8 @@ class _Parser:
         before = self.swap(at, at, ":")
         shown = clip(char)
         self.fault("AC111", at, at + 1, f"unexpected {shown!r}, ':' expected", replaced, before)
-        if char in ".=;：．；＝":
-            self.pos = at + 1
-            return True
-        return False
+        self.pos = at + 1
+        return not (char.isalnum() or char in "_([{'\"")
 
     def bad_dim(self, backend: Backend, m: re.Match[str], found: dict[str, _Dim]) -> None:
         letter, digits = m.groups()
@@ -527,7 +538,10 @@ class _Parser:
         else:
             at = m.start(2)
             plain = digits.lstrip("0")
-            if not plain:
+            if not digits.isascii():
+                why = f"size of {letter} is not in ASCII digits"
+                fix = self.swap(at, end, "".join(str(unicodedata.decimal(c)) for c in digits))
+            elif not plain:
                 why, fix = f"size of {letter} is zero", self.swap(at, end, "1")
             elif digits[0] == "0":
                 why, fix = f"size of {letter} has a leading zero", self.swap(at, end, plain)
@@ -555,23 +569,19 @@ class _Parser:
         )
 
     def bad_missing_size(self, letter: str, start: int, end: int) -> None:
-        name = DIMENSIONS[letter].name
-        if m := _NON_ASCII_DIGITS.match(self.text, end):
-            self.pos = m.end()
-            ascii_digits = "".join(str(unicodedata.digit(c, 1)) for c in m[0])
-            self.fault(
-                "AC106",
-                m.start(),
-                m.end(),
-                f"size of {letter} is not in ASCII digits",
-                self.swap(m.start(), m.end(), ascii_digits),
-            )
-            return
+        text, advice = self.text, ""
         fixes = [self.swap(start, end, f"{letter}1")]
-        after = self.text[end : end + 1]
-        if after == "p" or not (after.isalnum() or after.isspace()):  # dp4, d-4
+        if text[end : end + 1] == "*":
+            advice = "a '*' belongs to the patterns of `areal-conf layouts`"
+            fixes = [self.swap(start, end + 1, f"{letter}1")]
+            self.pos = end + 1
+        elif behind := _SIZE_BEHIND.match(text, end):  # d=4, d-4
+            fixes = [self.swap(end, behind.start(1), "")]
+        elif text[end : end + 1] == "p":  # dp4, tp2: names of code and papers
             fixes.insert(0, self.swap(end, end + 1, ""))
-        self.fault("AC106", start, end, f"size of the {name} dimension ({letter}) missing", *fixes)
+        name = DIMENSIONS[letter].name
+        message = f"size of the {name} dimension ({letter}) missing"
+        self.fault("AC106", start, end, message, *fixes, advice=advice)
 
     def bad_letter_for(
         self, backend: Backend, letter: str, size: int, found: dict[str, _Dim]
@@ -622,18 +632,20 @@ class _Parser:
             self.fault("AC106", at, at, f"no dimension after {backend.name}:", *fixes)
             self.pos = at
         elif text[at] == "(":
-            if ")" not in text[at:]:
-                fixes = (self.swap(at, at + 1, ""), text.rstrip() + ")")
-                self.fault("AC107", at, at + 1, "'(' is never closed", *fixes)
+            if text.find(")", at) < 0:
+                self.bad_opening(at)
             elif backend.folding:
                 self.bad_section(at + 1)
             else:
                 inner = text[at + 1 : text.rindex(")")]
                 self.fault("AC111", at, at + 1, "unexpected '('", text[:at] + inner)
             self.pos = len(text)
-        elif word := re.compile(r"(attn|ffn)\b").match(text, at):
-            self.bad_section(word.start())
-            self.pos = len(text)
+
+    def bad_opening(self, at: int) -> None:
+        """AC107: the '(' at `at` is never closed."""
+        closed = (self.text.rstrip() + ")", self.swap(self.pos, self.pos, ")"))
+        fixes = (*closed, self.swap(at, at + 1, ""))
+        self.fault("AC107", at, at + 1, "'(' is never closed", *fixes)
 
     def bad_section(self, at: int) -> None:
         """AC108: after the '(' stands something other than ``attn:``."""
@@ -656,8 +668,12 @@ class _Parser:
             fixes.insert(0, f"{head}{attn}|{ffn}{close}")
             message = "the attn section comes first, then ffn"
         elif _nearest(word, SECTIONS) == "attn":
-            fixes.insert(0, self.swap(at, end, "attn"))
+            fixes[:0] = [self.swap(at, end, "attn"), self.swap(at, end, "attn:")]
             message = f"'attn:' expected, not {clip(word)!r}"
+        elif _nearest(word, SECTIONS) == "ffn":
+            sizes = [int(size[:7]) for _, size in _PAIR.findall(self.text[end:_MAX_REPAIRED])]
+            fixes.insert(0, self.swap(at, end, f"attn:d{math.prod(sizes)}|ffn"))
+            message = "the attn section is missing before ffn"
         else:
             inner = self.text[at:].rstrip().rstrip(")")
             fixes.insert(0, self.text[: self.text.index(":") + 1] + inner)
@@ -679,13 +695,20 @@ class _Parser:
                 self.bad_components(at)
                 return
             prefixed = self.swap(word_at, word_at, "ffn:")
-            fixes = (self.swap(word_at, end, "ffn"), prefixed, _FOLDED_EXAMPLE)
+            renamed = [self.swap(word_at, end, word) for word in ("ffn", "ffn:", "ffn:e1")]
+            fixes = (*renamed[: 2 if m else 3], prefixed, _FOLDED_EXAMPLE)
             shown = clip(text[word_at:end])
             self.fault("AC108", word_at, end, f"'ffn:' expected, not {shown!r}", *fixes)
         elif char in ("", ")"):
             with_ffn = self.swap(at, at, "|ffn:e1")
             message = "the ffn section is missing"
             self.fault("AC108", at, at, message, with_ffn, _FOLDED_EXAMPLE)
+        elif text.startswith("ffn", at):
+            self.fault("AC108", at, at + 3, "'|' missing before ffn", self.swap(at, at, "|"))
+        elif text.startswith("ffn", self.skip_blanks(at + 1)):
+            code = "AC110" if char in "+," else "AC111"
+            message = f"unexpected {clip(char)!r}, '|' expected"
+            self.fault(code, at, at + 1, message, self.swap(at, at + 1, "|"))
         else:
             self.bad_rest()
 
@@ -707,17 +730,26 @@ class _Parser:
         """What stands where a dim or the end was expected."""
         text, at = self.text, self.skip_blanks(self.pos)
         char = text[at]
-        fixes = (text[:at], self.swap(at, at + 1, ""), self.swap(at, at, "d"))
+        joins = text[at - 1].isdigit() and text[at + 1 : at + 2].isdigit()
+        without = "" if joins else self.swap(at, at + 1, "")
+        code, what, advice = "AC111", f"unexpected {clip(char)!r}", ""
+        fixes = [without, text[:at], self.swap(at, at, "d")]
         if char in "+,|":
             self.bad_components(at)
-        elif char in "()[]{}":
-            what = "closes nothing" if char in ")]}" else "is out of place"
-            self.fault("AC107", at, at + 1, f"'{char}' {what}", *fixes)
+            return
+        if char in "()[]{}":
+            code, what = (
+                "AC107",
+                f"'{char}' {'closes nothing' if char in ')]}' else 'is misplaced'}",
+            )
         elif char == "\\":
-            bare = text.replace("\\", "")
-            self.fault("AC111", at, at + 1, "unexpected '\\' (copied from Markdown?)", bare, *fixes)
-        else:
-            self.fault("AC111", at, at + 1, f"unexpected {clip(char)!r}", *fixes)
+            what += " (copied from Markdown?)"
+            fixes = [text.replace("\\", ""), text[:at]]
+        elif char == "@":
+            advice = "'@' belongs to the patterns of `areal-conf layouts`"
+        elif char.isdigit() and text[self.pos - 1].isdigit():  # d1 6
+            fixes = [text[: self.pos] + text[at:], text[:at]]
+        self.fault(code, at, at + 1, what, *fixes, advice=advice)
 
     def bad_components(self, at: int) -> None:
         """AC110: '+', ',' or '|' between components."""
@@ -971,8 +1003,6 @@ def _hint(parser: _Parser, fault: _Fault) -> str:
 
 
 def _first_valid(parser: _Parser, fixes: tuple[str, ...], wanted: int = 3) -> Iterator[str]:
-    if len(parser.text) > _MAX_REPAIRED:
-        return
     seen: set[str] = set()
     for mend in (_as_is, _ascii_form, _repaired):
         for fix in fixes:
