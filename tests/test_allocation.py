@@ -219,7 +219,7 @@ sizes = st.sampled_from([1, 1, 2, 3, 4, 8])
 
 
 @given(st.sampled_from([*BACKENDS]), st.tuples(*[sizes] * 6), st.sampled_from([None, "actor"]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_what_can_be_built_can_be_written_and_read(
     backend: str, six: tuple[int, ...], name: str | None
 ) -> None:

@@ -544,7 +544,7 @@ def read(text: str) -> ModelAllocation | AllocationError:
 
 
 @given(near_specs)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_any_text_parses_or_raises_allocation_error(text: str) -> None:
     found = read(text)
     if isinstance(found, ModelAllocation):
@@ -563,7 +563,7 @@ def test_any_text_parses_or_raises_allocation_error(text: str) -> None:
 
 
 @given(near_specs)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @example("megatron:attn:d1|ffn:e1)")
 @example("megatron:(attn:d4|ffn:e4")
 @example("fsdp:d0000004")
@@ -573,7 +573,7 @@ def test_the_two_readers_agree(text: str) -> None:
 
 
 @given(specs(), specs())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_equal_meaning_is_equal_canonical_form(one: str, other: str) -> None:
     a, b = read(one), read(other)
     if isinstance(a, ModelAllocation) and isinstance(b, ModelAllocation):
