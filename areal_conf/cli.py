@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("plan_command", "plan an experiment: engines, GPUs, and everything that is wrong"),
     "explain": ("explain_command", "say what a backend string means, or what is wrong with it"),
     "layouts": ("layouts_command", "list every layout that a pattern such as fsdp:d*t*@8 means"),
+    "check": ("check_command", "lint YAML files: what is wrong, at its line and column"),
     "engine-args": ("engine_args", "arguments of an engine or framework for a backend string"),
     "schema": ("schema_command", "a JSON Schema of AReaL-style YAML, for editors"),
 }

@@ -48,6 +48,8 @@ CODES: dict[str, str] = {
     "AC319": "the SPMD launchers read a key that the config lacks",
     "AC320": "the config cannot be composed",
     "AC321": "layout that another framework has no arguments for",
+    "AC330": "not valid YAML",
+    "AC331": "a key given twice",
     "AC350": "idle GPUs",
     "AC351": "an instance or a tensor group straddles nodes",
     "AC352": "critic or ref is not colocated and adds GPUs",

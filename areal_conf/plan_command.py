@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the plan; 1 where it has errors."""
     from areal_conf.plan import plan
 
-    _check_codes(args.allow)
+    check_codes(args.allow)
     made = plan(
         composed(args), launcher=args.launcher, model=model_argument(args.model), allow=args.allow
     )
@@ -100,7 +100,8 @@ def usage_error(message: str) -> None:
     raise SystemExit(2)
 
 
-def _check_codes(codes: Sequence[str]) -> None:
+def check_codes(codes: Sequence[str]) -> None:
+    """Exit 2 where a code of ``--allow`` cannot be allowed."""
     for code in codes:
         if code not in CODES or code[:3] not in ("AC3", "AC4"):
             usage_error(f"--allow {code}: only codes AC3xx and AC4xx can be allowed")
