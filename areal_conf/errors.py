@@ -102,6 +102,17 @@ CODES: dict[str, str] = {
     "AC601": "number of GPUs for a layout pattern not known",
     "AC602": "number of GPUs is no whole number from 1",
     "AC603": "no layout is valid, or none is left of a sweep",
+    "AC520": "migrate: the file cannot be read, or is not UTF-8",
+    "AC521": "migrate: no config can be read: bad YAML, a key given twice, several documents",
+    "AC522": "migrate: allocation_mode is no plain value of the top level",
+    "AC523": "migrate: an engine that allocation_mode names has no section to write to",
+    "AC524": "migrate: something else in the file reads allocation_mode",
+    "AC525": "migrate: the file changed while it was being migrated",
+    "AC526": "migrate: the file cannot be written",
+    "AC527": "migrate: the migrated file would not mean the same",
+    "AC528": "migrate: a command line that sets allocation_mode",
+    "AC529": "migrate: Python code that uses allocation_mode",
+    "AC530": "migrate: an engine that shared GPUs adds GPUs of its own",
 }
 """Every code and its meaning. Codes are stable: a code is never used again for something else."""
 
