@@ -20,6 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "layouts": ("layouts_command", "list every layout that a pattern such as fsdp:d*t*@8 means"),
     "check": ("check_command", "lint YAML files: what is wrong, at its line and column"),
     "engine-args": ("engine_args", "arguments of an engine or framework for a backend string"),
+    "migrate": ("migrate", "move configs from allocation_mode to per-engine backends"),
     "schema": ("schema_command", "a JSON Schema of AReaL-style YAML, for editors"),
 }
 """Each command: the module that holds it (``add_arguments`` and ``run``), and what it does."""

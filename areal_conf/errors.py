@@ -99,9 +99,6 @@ CODES: dict[str, str] = {
     "AC513": "allocation_mode is ignored, since the single controller runs",
     "AC514": "allocation_mode names an engine that the config does not have",
     "AC515": "allocation_mode was read in another way when it was written",
-    "AC601": "number of GPUs for a layout pattern not known",
-    "AC602": "number of GPUs is no whole number from 1",
-    "AC603": "no layout is valid, or none is left of a sweep",
     "AC520": "migrate: the file cannot be read, or is not UTF-8",
     "AC521": "migrate: no config can be read: bad YAML, a key given twice, several documents",
     "AC522": "migrate: allocation_mode is no plain value of the top level",
@@ -113,6 +110,9 @@ CODES: dict[str, str] = {
     "AC528": "migrate: a command line that sets allocation_mode",
     "AC529": "migrate: Python code that uses allocation_mode",
     "AC530": "migrate: an engine that shared GPUs adds GPUs of its own",
+    "AC601": "number of GPUs for a layout pattern not known",
+    "AC602": "number of GPUs is no whole number from 1",
+    "AC603": "no layout is valid, or none is left of a sweep",
 }
 """Every code and its meaning. Codes are stable: a code is never used again for something else."""
 
