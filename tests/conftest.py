@@ -1,9 +1,12 @@
-"""Settings that every test shares."""
+"""Settings and fixtures that every test shares."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
+from cluster.slurm import Lab, missing
 from hypothesis import settings
 
 # Machines that run tests are busy: a deadline would fail tests for what others do meanwhile. In CI
@@ -11,3 +14,13 @@ from hypothesis import settings
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Lab]:
+    """A Slurm cluster for the whole session; skips where Slurm is not installed."""
+    if reason := missing():
+        pytest.skip(reason)
+    lab = Lab.create()
+    yield lab
+    lab.stop()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up virtual environments below .venvs/ and runs the stages that are named; without one, the
-# default ones. Usage: bash tests/run.sh [lint] [hydra13] [hydra14] ...
+# first three. Usage: bash tests/run.sh [lint] [hydra13] [hydra14] [slurm] [torchrun] ...
 set -euo pipefail
 cd "$(dirname "$0")/.."
 unset PYTHONPATH
@@ -29,6 +29,30 @@ hydra13() {
 hydra14() { # what AReaL 1.0.4 pins
   environment hydra14 -e '.[test]' hydra-core==1.4.0.dev1 omegaconf==2.4.0.dev2
   .venvs/hydra14/bin/python -m pytest -n 2 tests
+}
+
+slurm() { # a real Slurm; Debian's packages are installed where they are missing and we may
+  local program
+  for program in slurmctld slurmd slurmdbd munged mariadbd; do
+    PATH=$PATH:/usr/sbin command -v "$program" >/dev/null && continue
+    apt_install slurm-wlm slurmdbd munge mariadb-server
+    break
+  done
+  environment hydra14 -e '.[test]' hydra-core==1.4.0.dev1 omegaconf==2.4.0.dev2
+  .venvs/hydra14/bin/python -m pytest -m slurm tests
+}
+
+apt_install() { # PACKAGE... : a failure is told, and left to the tests, which skip with a reason
+  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 0
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update -qq -o DPkg::Lock::Timeout=120 &&
+    apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" >/dev/null ||
+    echo "apt-get could not install: $*"
+}
+
+torchrun() { # the CPU build of PyTorch is enough
+  environment torch -e '.[test]' torch==2.13.0
+  .venvs/torch/bin/python -m pytest -m torch tests/torchrun
 }
 
 [ $# -gt 0 ] || set -- lint hydra13 hydra14

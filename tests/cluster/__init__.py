@@ -1,0 +1,1 @@
+"""Clusters of their own for tests: a Slurm and a Ray cluster on this machine."""
