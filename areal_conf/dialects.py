@@ -73,7 +73,7 @@ class Dialect(NamedTuple):
 DIALECTS: tuple[Dialect, ...] = (
     Dialect(
         1,
-        "0.1 to 0.3",
+        "0.1 to 0.3.1",
         "sglang.d80m2p1+d4m2p4",
         letters=OLD_LETTERS,
         words={
@@ -96,11 +96,19 @@ DIALECTS: tuple[Dialect, ...] = (
         },
         slash=True,
     ),
-    Dialect(2, "0.3", "sglang.d4p1t1+d4p1t1", separators=".", halves=("eval", "cpu"), slash=True),
-    Dialect(3, "0.3.2 to 1.0.1", "sglang:d4p1t1+d4p1t1", backend_optional=True),
+    Dialect(
+        2,
+        "0.3.0 to 0.4.0",
+        "sglang.d4p1t1+d4p1t1",
+        separators=".",
+        halves=("eval", "cpu"),
+        slash=True,
+    ),
+    Dialect(3, "0.3.2 to 1.0.2", "sglang:d4p1t1+d4p1t1", backend_optional=True),
     Dialect(4, "0.3.2 to 1.0.4", "sglang[rollout]:d2+fsdp[actor]:d4|fsdp[critic]:d4"),
 )
-"""The generations, oldest first. In the first three the expert tensor size defaulted to t."""
+"""The generations, oldest first. In the first three the expert tensor size may have been meant to
+be t: that was its default up to AReaL 0.3.3 (areal/api/alloc_mode.py)."""
 
 NEWEST = DIALECTS[-1].number
 _WORDS = {word: meant for row in DIALECTS for word, meant in row.words.items()}
@@ -648,9 +656,9 @@ class _Reader:
             sizes = read.allocation.parallel.sizes
             if sizes.e > 1 and sizes.t > 1 and sizes.etp == 1 and "attn" not in read.spelled:
                 yield (
-                    f"{engine_of(read.allocation)}: the expert tensor size defaulted to t "
-                    f"({sizes.t}) when this was written and is 1 today; for the old one write "
-                    f"{_with_etp(read.allocation)}"
+                    f"{engine_of(read.allocation)}: the expert tensor size is 1 today; up to "
+                    f"AReaL 0.3.3 it defaulted to t ({sizes.t}), which is written "
+                    f"{_with_etp(read.allocation)} now"
                 )
 
     # -- what is wrong ---------------------------------------------------------------------------

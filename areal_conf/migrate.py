@@ -259,6 +259,7 @@ def _show(result: FileMigration, args: argparse.Namespace) -> None:
         print(f"migrated {result.path}")
     elif args.check:
         print(f"would change {result.path}")
+        return
     else:
         print(unified_diff(result.path, result.old, result.new), end="")
     if result.command:
