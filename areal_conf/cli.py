@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "engine-args": ("engine_args", "arguments of an engine or framework for a backend string"),
     "migrate": ("migrate", "move configs from allocation_mode to per-engine backends"),
     "schema": ("schema_command", "a JSON Schema of AReaL-style YAML, for editors"),
+    "completion": ("completion_command", "a script that completes areal-conf in bash, zsh or fish"),
 }
 """Each command: the module that holds it (``add_arguments`` and ``run``), and what it does."""
 
