@@ -55,6 +55,11 @@ torchrun() { # the CPU build of PyTorch is enough
   .venvs/torch/bin/python -m pytest -m torch tests/torchrun
 }
 
+apps() { # configs of packages that nobody here wrote, and pre-commit
+  environment hydra13 -e '.[test,lint]' 'hydra-core==1.3.*' 'omegaconf==2.3.*' pre-commit
+  .venvs/hydra13/bin/python -m pytest -m apps tests
+}
+
 [ $# -gt 0 ] || set -- lint hydra13 hydra14
 for stage in "$@"; do
   echo "== $stage"

@@ -52,3 +52,12 @@ def test_check(scratch: Path) -> None:
     assert done.returncode == 1
     assert "bad.yml:2:19: error AC104" in done.stdout
     assert "2 files checked: 1 error" in done.stdout
+
+
+def test_migrate(scratch: Path) -> None:
+    (scratch / "new.yaml").write_text("actor: {backend: fsdp:d8}\n")
+    assert (done := try_hook("areal-conf-migrate")).returncode == 0, done.stdout + done.stderr
+    (scratch / "old.yaml").write_text("allocation_mode: sglang:d4+fsdp:d4\nactor: {x: 1}\n")
+    done = try_hook("areal-conf-migrate")
+    assert done.returncode == 1
+    assert "old.yaml" in done.stdout
