@@ -104,11 +104,16 @@ def prepared(
     launcher: str | None = None,
     model: Any = None,
     allow: Iterable[str] = (),
+    *,
+    areal: str | None = None,
+    strict: bool = False,
 ) -> Plan:
     """The plan of `cfg`, into which a legacy ``allocation_mode`` is carried over first."""
     from areal_conf.plan import plan
 
-    made = plan(cfg, root=root, launcher=launcher, model=model, allow=allow)
+    made = plan(
+        cfg, root=root, launcher=launcher, model=model, allow=allow, areal=areal, strict=strict
+    )
     if is_first_rank():
         warn_once(made.carried)
     _fill_in(cfg, made)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from areal_conf import model_checks, rules, scheduling_spec, trainer_rules
+from areal_conf import launcher_rules, model_checks, rules, scheduling_spec, trainer_rules
 from areal_conf.engines import Experiment, read_experiment
 from areal_conf.errors import CODES, AllocationError, Finding, clip, wrong_type
 from areal_conf.legacy import FIELD, carry_over
@@ -62,7 +62,7 @@ def examine(
     state = _resolve(experiment, launcher)
     facts = gather(state, version, strict)
     findings = list(state.findings)
-    for table in (rules, scheduling_spec, trainer_rules):
+    for table in (rules, scheduling_spec, trainer_rules, launcher_rules):
         findings += table.check(facts)
     if model is not None:
         findings += model_checks.check(state, model)
