@@ -62,8 +62,8 @@ def shared_gpus(facts: Facts) -> Iterator[Finding]:
     if rollout.colocated_with == "actor" or actor.colocated_with == "rollout":
         who = f"the {facts.state.launcher} launcher"
         message = f"{who} cannot put rollout and actor on the same GPUs"
-        path = rollout.section.view.at("scheduling_strategy")
-        hint = "write {type: separation}, or use the single controller"
+        path = facts.state.experiment.root.at("allocation_mode")
+        hint = "write + for |, or use the single controller"
         yield _refused(facts, "AC318", message, path, hint)
 
 
@@ -77,28 +77,6 @@ def cluster_known(facts: Facts) -> Iterator[Finding]:
     message = f"the {facts.state.launcher} launcher deals out the cluster, whose size is not known"
     hint = f"write {path}.n_nodes and {path}.n_gpus_per_node"
     yield _refused(facts, "AC319", message, path, hint)
-
-
-def servers_fill_nodes(facts: Facts) -> Iterator[Finding]:
-    """AC307: each node holds as many servers as fit it, ``n_gpus_per_node // (t * p)``, and the
-    launcher waits for d of them (infra/launcher/sglang_server.py, vllm_server.py). vLLM's do not go
-    over a node (infra/utils/launcher.py, ``validate_config_for_distributed_launcher``)."""
-    rollout, per_node = _servers(facts), facts.per_node
-    if rollout is None or per_node is None or facts.state.launcher not in _ON_CLUSTERS:
-        return
-    assert rollout.allocation is not None
-    size = rollout.allocation.instance_size or 1
-    backend = rollout.allocation.backend
-    if backend == "vllm" and size > per_node:
-        message = f"a server of vllm takes {size} GPUs, over the {per_node} of a node"
-        hint = f"write an instance of at most {per_node} GPUs: {rollout.path}=vllm:t{per_node}"
-    elif size < per_node and per_node % size:
-        message = f"servers of {size} GPUs do not fill nodes of {per_node}"
-        hint = f"write t (and p) so that an instance divides {per_node}"
-    else:
-        return
-    error = AllocationError("AC307", message, path=rollout.path, hint=hint, text=rollout.text)
-    yield Finding("error", error)
 
 
 def pipeline_servers(facts: Facts) -> Iterator[Finding]:
@@ -138,7 +116,6 @@ RULES: tuple[Rule, ...] = (
     engines_started,
     shared_gpus,
     cluster_known,
-    servers_fill_nodes,
     pipeline_servers,
     devices_left_alone,
 )

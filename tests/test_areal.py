@@ -33,11 +33,7 @@ def experiment(**changes: Any) -> dict[str, Any]:
 
 
 ON_ACTOR = {"type": "colocation", "target": "actor"}
-ON_ROLLOUT = {
-    "backend": "fsdp:d8",
-    "weight_update_mode": "disk",
-    "scheduling_strategy": {"type": "colocation", "target": "rollout"},
-}
+SHARED = {"allocation_mode": "sglang:d4t2|fsdp[actor]:d8", "rollout": {}, "actor": {}}
 
 
 def test_inheritance_is_written_out() -> None:
@@ -94,8 +90,7 @@ def test_strings_are_spelled_as_areal_reads_them(spec: str, expected: str) -> No
         ({"rollout": None}, "fsdp:d8"),
         ({"actor": {"backend": "megatron:attn:d4t2|ffn:t2e2"}, "rollout": None},
          "megatron:(attn:d4t2|ffn:d2t2e2)"),
-        ({"rollout": {"backend": "sglang:d4t2"}, "actor": ON_ROLLOUT, "enable_offload": True},
-         "sglang:d4t2|fsdp[actor]:d8"),
+        (SHARED, "sglang:d4t2|fsdp[actor]:d8"),
         ({"ref": {"backend": ""}}, "sglang:d8+fsdp:d8"),
     ],
 )  # fmt: skip
@@ -171,8 +166,7 @@ def test_a_teacher_is_nested_as_areal_1_0_4_has_it() -> None:
         ({"cluster": {"n_gpus_per_node": 8}}, "ray", "AC319"),
         ({"judge": {"backend": "sglang:d1"}}, "local", "AC318"),
         ({"actor": None, "rollout": {"backend": "sglang:d16"}}, "ray", "AC318"),
-        ({"actor": ON_ROLLOUT, "enable_offload": True,
-          "cluster": {"n_nodes": 1, "n_gpus_per_node": 8}}, "slurm", "AC318"),
+        (SHARED, "slurm", "AC318"),
         ({"actor": {"backend": "fsdp:d8",
                     "scheduling_spec": [{"env_vars": {"CUDA_VISIBLE_DEVICES": "0"}}]}},
          "slurm", "AC318"),
