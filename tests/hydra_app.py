@@ -49,7 +49,7 @@ class App:
 
     @classmethod
     def create(cls, directory: Path, code: str = HYDRA_MAIN, **configs: str) -> App:
-        """Write the app; `configs` are the texts of YAML files by name (``config`` has a default)."""
+        """Write the app; `configs` are YAML texts by file name (``config`` has a default)."""
         (directory / "conf").mkdir(parents=True)
         (directory / "app.py").write_text(code, encoding="utf-8")
         for name, text in {"config": CONFIG, **configs}.items():

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra_app import AREAL_MAIN, CONFIG, HYDRA_MAIN, App
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 import areal_conf
 from areal_conf import AllocationError, resolvers, schema
-from hydra_app import AREAL_MAIN, CONFIG, HYDRA_MAIN, App
 
 MOE = "megatron:(attn:d4t2|ffn:e4)"
 GOOD = ("rollout.backend=sglang:d2t4", "actor.backend=fsdp:d8")
@@ -104,7 +104,7 @@ def test_search_path_is_appended(app: App) -> None:
     names = [name for name, _ in providers]
     assert names.index("main") < names.index("areal-conf")
     assert names[-1] == "schema"
-    assert [path for name, path in providers if name == "areal-conf"][0] == "areal://experiments"
+    assert next(p for name, p in providers if name == "areal-conf") == "areal://experiments"
 
 
 def test_an_app_that_uses_nothing_sees_nothing(app: App) -> None:
@@ -293,7 +293,7 @@ def test_numbers_may_stand_inside_the_config_they_count(tmp_path: Path) -> None:
         cfg.total  # noqa: B018
 
 
-# -- areal_conf.main and areal_conf.compose ----------------------------------------------------------
+# -- areal_conf.main and areal_conf.compose --------------------------------------------------------
 
 
 def test_main_takes_backends_as_typed(dropin: App) -> None:
