@@ -31,6 +31,12 @@ def compose_file(path: str | Path, overrides: Sequence[str] = ()) -> DictConfig:
     file = Path(path)
     with file.open("rb"):
         pass
+    if file.suffix != ".yaml":
+        raise AllocationError(
+            "AC320",
+            f"{clip(file.name, 120)} cannot be composed: Hydra reads files that end in .yaml",
+            hint=f"rename it to {clip(file.stem, 120)}.yaml",
+        )
     return compose_named(str(file.parent.absolute()), file.name, overrides)
 
 
