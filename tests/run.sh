@@ -24,6 +24,7 @@ lint() {
 hydra13() {
   environment hydra13 -e '.[test,lint]' 'hydra-core==1.3.*' 'omegaconf==2.3.*'
   .venvs/hydra13/bin/python -m pytest -n 2 tests
+  .venvs/hydra13/bin/python -m pytest -m packaging tests
 }
 
 hydra14() { # what AReaL 1.0.4 pins
