@@ -384,6 +384,6 @@ def test_one_layout_is_the_same_in_every_generation(
     ids=lambda text: repr(text[:12]),
 )
 def test_long_strings_take_linear_time(text: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     reads_or_raises(text)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5

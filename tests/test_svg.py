@@ -247,9 +247,9 @@ def test_nodes_beyond_the_cluster_are_marked() -> None:
 
 def test_2048_nodes_are_summed_up_by_shape() -> None:
     made = planned(2048, rollout="sglang:d1000t8", actor="megatron:d128p8t4c2")
-    started = time.perf_counter()
+    started = time.process_time()
     drawing = Drawing(made)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
     assert "nodes 0-1023: same shape x1024" in drawing.words
     assert "nodes 1024-2023: same shape x1000" in drawing.words
     assert "nodes 2024-2047: same shape x24" in drawing.words
