@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         SchedulingStrategyType,
     )
     from areal_conf.app import compose, main
-    from areal_conf.areal import to_areal
     from areal_conf.dialects import AllocationMode, AllocationType
     from areal_conf.errors import AllocationError
     from areal_conf.layouts import joint_layouts, layouts
@@ -35,7 +34,6 @@ _HOMES = {
     "plan": "plan",
     "compose": "app",
     "main": "app",
-    "to_areal": "areal",
     "AllocationMode": "dialects",
     "AllocationType": "dialects",
     "ModelAllocation": "allocation",
@@ -59,7 +57,6 @@ __all__ = [
     "layouts",
     "main",
     "plan",
-    "to_areal",
 ]
 
 

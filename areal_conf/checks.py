@@ -6,10 +6,11 @@ the pruning of a sweep asks for thousands of times.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
-from areal_conf import launcher_rules, model_checks, rules, scheduling_spec, trainer_rules
+from areal_conf import model_checks, rules, scheduling_spec, trainer_rules
 from areal_conf.engines import Experiment, read_experiment
 from areal_conf.errors import CODES, AllocationError, Finding, clip, wrong_type
 from areal_conf.legacy import FIELD, carry_over
@@ -49,6 +50,32 @@ def examine(
 
     Arguments and exceptions are those of `areal_conf.plan`.
     """
+    experiment = read_experiment(cfg, root)
+    facts, allowed, refused = _gathered(experiment, launcher, allow, areal, strict)
+    findings = [*_found(facts, model), *refused]
+    return facts, _flat(_apply_allow(findings, allowed))
+
+
+def first_error(experiment: Experiment, model: Any = None) -> tuple[State, AllocationError | None]:
+    """The experiment resolved, and the first error of its plan; no rule is asked after that one.
+
+    `model` is that of `areal_conf.plan`, and so are the exceptions.
+    """
+    facts, allowed, refused = _gathered(experiment, None, (), None, False)
+    for severity, error in chain(_found(facts, model), refused):
+        if severity == "error" and error.code not in allowed:
+            return facts.state, error
+    return facts.state, None
+
+
+def _gathered(
+    experiment: Experiment,
+    launcher: str | None,
+    allow: Iterable[str],
+    areal: str | None,
+    strict: bool,
+) -> tuple[Facts, set[str], list[Finding]]:
+    """The resolved experiment, the codes to be allowed, and what is wrong with those."""
     if launcher is not None and launcher not in LAUNCHERS:
         raise AllocationError(
             "AC309",
@@ -57,16 +84,22 @@ def examine(
             hint="name local, ray or slurm",
         )
     version = areal_version(areal)
-    experiment = read_experiment(cfg, root)
     allowed, refused = _allowed([*_codes(allow), *experiment.allow])
-    state = _resolve(experiment, launcher)
-    facts = gather(state, version, strict)
-    findings = list(state.findings)
-    for table in (rules, scheduling_spec, trainer_rules, launcher_rules):
-        findings += table.check(facts)
+    return gather(_resolve(experiment, launcher), version, strict), allowed, refused
+
+
+def _found(facts: Facts, model: Any) -> Iterator[Finding]:
+    """What is wrong with a resolved experiment, rule by rule."""
+    yield from facts.state.findings
+    for table in (rules, scheduling_spec, trainer_rules):
+        yield from table.check(facts)
     if model is not None:
-        findings += model_checks.check(state, model)
-    return facts, _flat(_apply_allow([*findings, *refused], allowed))
+        yield from model_checks.check(facts.state, model)
+
+
+def resolved(experiment: Experiment) -> State:
+    """The experiment resolved, and no rule asked yet."""
+    return _resolve(experiment, None)
 
 
 def _resolve(experiment: Experiment, launcher: str | None) -> State:

@@ -14,6 +14,7 @@ from typing import Any
 
 from areal_conf.backends import BACKENDS, Role
 from areal_conf.errors import AllocationError, Finding, clip, wrong_type
+from areal_conf.trees import Tree
 
 UNSET = ("", None, "???")
 """Values that say nothing (SPEC 5.3); a missing key does so too."""
@@ -57,6 +58,10 @@ class View:
             return [f.name for f in dataclasses.fields(self._data)]
         return [key for key in self._data if isinstance(key, str)]
 
+    def sections(self) -> list[str]:
+        """Keys of the mapping that may hold mappings, as text, in their order."""
+        return self._data.sections() if type(self._data) is Tree else self.keys()
+
     def get(self, key: str, default: Any = None) -> Any:
         """The value under `key`, resolved; `default` where it is absent or ``???``.
 
@@ -64,9 +69,10 @@ class View:
             AllocationError: AC309 for an interpolation that leads nowhere.
         """
         data = self._data
-        if type(data) is dict or (isinstance(data, Mapping) and not hasattr(data, "_get_node")):
+        kind = type(data)
+        if kind is dict or (kind is not Tree and _is_plain_mapping(data)):
             value = data.get(key, default)
-        elif _is_dataclass(data):
+        elif kind is not Tree and _is_dataclass(data):
             value = getattr(data, key, default)
         else:
             try:
@@ -91,6 +97,8 @@ class View:
     def raw(self, key: str) -> str | None:
         """The interpolation under `key` as it is written; None where the value is none."""
         data = self._data
+        if type(data) is Tree:
+            return data.raw(key)
         if not hasattr(data, "_get_node"):
             return None
         node = data._get_node(key, validate_access=False)
@@ -108,8 +116,12 @@ class View:
         )
 
 
-_PLAIN = {dict, str, int, float, bool, type(None), list}
+_PLAIN = {dict, Tree, str, int, float, bool, type(None), list}
 """Types of which it is plain whether they are a section; the others are asked."""
+
+
+def _is_plain_mapping(data: object) -> bool:
+    return isinstance(data, Mapping) and not hasattr(data, "_get_node")
 
 
 def _is_dataclass(data: object) -> bool:
@@ -119,7 +131,7 @@ def _is_dataclass(data: object) -> bool:
 def is_mapping(value: object) -> bool:
     """Whether `value` is a section of a config: a mapping, a DictConfig or a dataclass."""
     if type(value) in _PLAIN:
-        return type(value) is dict
+        return type(value) in (dict, Tree)
     return isinstance(value, Mapping) or _is_dataclass(value) or _is_dict_config(value)
 
 
@@ -226,6 +238,15 @@ def read_experiment(cfg: Any, root: str = "") -> Experiment:
             )
         view = found
     return _Reader(view).read()
+
+
+def with_new_backends(experiment: Experiment) -> Experiment:
+    """`experiment` after its engines' backends, and nothing else, changed where it was read."""
+    engines = {}
+    for name, section in experiment.engines.items():
+        value = section.view.get("backend")
+        engines[name] = dataclasses.replace(section, backend=None if value in UNSET else value)
+    return dataclasses.replace(experiment, engines=engines)
 
 
 class _Reader:
@@ -339,7 +360,7 @@ class _Reader:
 
     def other_engines(self) -> Iterator[tuple[str, EngineSection]]:
         """Sections of other names whose backend begins as a backend string does."""
-        for key in self.view.keys():  # noqa: SIM118 - a View is no mapping
+        for key in self.view.sections():
             if key in ROLES or key == "areal_plan":
                 continue
             if self.view.raw(key) is not None:

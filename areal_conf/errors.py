@@ -45,12 +45,9 @@ CODES: dict[str, str] = {
     "AC315": "actor._version differs from rollout._version",
     "AC316": "no scheduler for the single controller",
     "AC317": "what needs the single controller, or another scheduler",
-    "AC318": "what the SPMD launchers do not start",
     "AC319": "the SPMD launchers read a key that the config lacks",
     "AC320": "the config cannot be composed",
     "AC321": "layout that another framework has no arguments for",
-    "AC322": "a training script that cannot be launched",
-    "AC323": "a name or path that the launcher's shell would read",
     "AC330": "not valid YAML",
     "AC331": "a key given twice",
     "AC350": "idle GPUs",
@@ -116,6 +113,8 @@ CODES: dict[str, str] = {
     "AC601": "number of GPUs for a layout pattern not known",
     "AC602": "number of GPUs is no whole number from 1",
     "AC603": "no layout is valid, or none is left of a sweep",
+    "AC604": "a combination of a sweep cannot run",
+    "AC605": "two jobs of a sweep are the same, or have the same name",
 }
 """Every code and its meaning. Codes are stable: a code is never used again for something else."""
 

@@ -69,6 +69,7 @@ def joint_layouts(
     *,
     models: Mapping[str, ModelFacts] | None = None,
     guests: Mapping[str, str] | None = None,
+    weights: Mapping[str, int] | None = None,
 ) -> Iterator[dict[str, ModelAllocation]]:
     """Every way to lay out several engines together, lazily.
 
@@ -83,21 +84,26 @@ def joint_layouts(
         models: facts of the model of some engines.
         guests: engines colocated with another one of `patterns`: they add no GPUs, and have as many
             as their host where their pattern does not say.
+        weights: how often an engine's GPUs count, where that is not once: 2 where another engine
+            that is not of `patterns` takes the same layout on GPUs of its own.
 
     Raises:
         AllocationError: as `layouts`.
     """
-    models, guests = models or {}, guests or {}
+    models, guests, weights = models or {}, guests or {}, weights or {}
     spaces = {engine: Space.of(text, models.get(engine)) for engine, text in patterns.items()}
     hosts = {engine: _host(engine, spaces, guests) for engine in spaces}
     groups = {
-        host: _Group([spaces[x] for x in spaces if hosts[x] == host and spaces[x].gpus is None])
+        host: _Group(
+            [spaces[x] for x in spaces if hosts[x] == host and spaces[x].gpus is None],
+            weights.get(host, 1),
+        )
         for host in dict.fromkeys(hosts.values())
         if spaces[host].gpus is None
     }
     left = 0
     if groups:
-        taken = sum(spaces[host].gpus or 0 for host in set(hosts.values()))
+        taken = sum(weights.get(x, 1) * (spaces[x].gpus or 0) for x in set(hosts.values()))
         left = spaces[next(iter(groups))].gpus_or(total) - taken
     return _enumerate_jointly(spaces, hosts, groups, left)
 
@@ -128,10 +134,14 @@ def _splits(groups: list[_Group], left: int) -> Iterator[tuple[int, ...]]:
         yield ()
         return
     first, *others = groups
-    most = left - sum(group.unit for group in others)
-    for share in range(first.unit, most + 1, first.unit) if others else (left,):
+    most = (left - sum(group.least for group in others)) // first.weight
+    if not others:
+        shares = range(most, most + 1) if most * first.weight == left else range(0)
+    else:
+        shares = range(first.unit, most + 1, first.unit)
+    for share in shares:
         if first.can_have(share):
-            for rest in _splits(others, left - share):
+            for rest in _splits(others, left - share * first.weight):
                 yield (share, *rest)
 
 
@@ -283,11 +293,16 @@ class Space:
 
 
 class _Group:
-    """Patterns that get the same number of GPUs: an engine and the guests on its GPUs."""
+    """Patterns that get the same number of GPUs: an engine and the guests on its GPUs.
 
-    def __init__(self, spaces: list[Space]) -> None:
+    Each GPU of their number counts `weight` times.
+    """
+
+    def __init__(self, spaces: list[Space], weight: int) -> None:
         self.spaces = spaces
+        self.weight = weight
         self.unit = math.lcm(*(space.unit for space in spaces))
+        self.least = self.unit * weight
         self._known: dict[int, bool] = {}
 
     def can_have(self, gpus: int) -> bool:

@@ -258,6 +258,18 @@ class Plan(_Frozen):
             return self._facts.placement.nodes()
         return place(demands(self._facts.state, per_node), per_node, None).nodes()
 
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs that each of the `nodes` is asked for: what is needed where one is enough, else all.
+
+        Raises:
+            AllocationError: AC357 where the GPUs of a node are not known.
+        """
+        if self.nodes <= 1:
+            return self.total_gpus
+        assert self._facts is not None
+        return self._facts.per_node or 0
+
     def _unplaced(self) -> bool:
         placement = self._facts.placement if self._facts else None
         return placement is not None and any(None in units for units in placement.units.values())
@@ -266,12 +278,6 @@ class Plan(_Frozen):
     def launcher(self) -> str | None:
         """The SPMD launcher that was named."""
         return self._facts.state.launcher if self._facts else None
-
-    @property
-    def facts(self) -> Facts:
-        """The resolved experiment, for what launches or exports it."""
-        assert self._facts is not None
-        return self._facts
 
     @property
     def carried(self) -> Carried:

@@ -152,6 +152,11 @@ def nodes(root: str = "", *, _root_: Any) -> int:
     return _plan(root, _root_).nodes
 
 
+def gpus_per_node(root: str = "", *, _root_: Any) -> int:
+    """``${areal.gpus_per_node:}``: GPUs that each of the nodes is asked for."""
+    return _plan(root, _root_).gpus_per_node
+
+
 _planning = threading.local()
 
 
@@ -187,5 +192,6 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "inherit": inherit,
     "gpus": gpus,
     "nodes": nodes,
+    "gpus_per_node": gpus_per_node,
 }
 """Every resolver by its name after ``areal.``."""

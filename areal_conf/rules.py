@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from areal_conf.allocation import ModelAllocation
 from areal_conf.backends import divisors
@@ -27,7 +28,6 @@ class Facts:
     Attributes:
         state: engines and mode.
         total: GPUs that all engines reserve together.
-        placement: where they lie; None where no cluster is known.
         areal: the AReaL to judge by.
         strict: whether what AReaL refuses at start is an error (something is launched or exported)
             or a warning.
@@ -35,9 +35,13 @@ class Facts:
 
     state: State
     total: int
-    placement: Placement | None
     areal: Version = V1_0_4
     strict: bool = False
+
+    @cached_property
+    def placement(self) -> Placement | None:
+        """Where the GPUs of each engine lie; None where no cluster is known."""
+        return _place(self.state)
 
     @property
     def per_node(self) -> int | None:
@@ -71,14 +75,14 @@ Rule = Callable[[Facts], Iterator[Finding]]
 
 
 def gather(state: State, areal: Version = V1_0_4, strict: bool = False) -> Facts:
-    """Totals and placement of a resolved experiment."""
+    """Totals of a resolved experiment."""
     total = sum(engine.gpus for engine in state.engines.values())
-    return Facts(state, total, _place(state), areal, strict)
+    return Facts(state, total, areal, strict)
 
 
-def check(facts: Facts) -> list[Finding]:
+def check(facts: Facts) -> Iterator[Finding]:
     """What every rule of the table finds."""
-    return [finding for rule in RULES for finding in rule(facts)]
+    return (finding for rule in RULES for finding in rule(facts))
 
 
 def _place(state: State) -> Placement | None:

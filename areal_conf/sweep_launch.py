@@ -1,0 +1,244 @@
+"""Launches the jobs of a sweep: on a cluster grouped by what they need, each group by itself.
+
+Launchers that ask a cluster for resources read them once, for all jobs of a launch. So the jobs
+that need the same are launched together, with nodes and GPUs of their own plan.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from areal_conf.errors import AllocationError
+from areal_conf.sweeps import Job, LayoutSweep, OnInvalid, SweepError, read_axes
+
+if TYPE_CHECKING:
+    from hydra.core.utils import JobReturn
+    from hydra.types import HydraContext, TaskFunction
+    from omegaconf import DictConfig
+
+log = logging.getLogger(__name__)
+
+
+class Need(NamedTuple):
+    """What one job asks a cluster for.
+
+    Attributes:
+        nodes: nodes.
+        gpus_per_node: GPUs of each.
+        tasks_per_node: processes started on each: one a GPU under SPMD, else one.
+    """
+
+    nodes: int
+    gpus_per_node: int
+    tasks_per_node: int
+
+
+def need_of(cfg: Any, root: str = "") -> Need:
+    """What the experiment of `cfg` asks a cluster for.
+
+    Raises:
+        AllocationError: AC357 where the GPUs of a node are not known.
+    """
+    from areal_conf.plan import plan
+
+    made = plan(cfg, root=root)
+    gpus = made.gpus_per_node
+    return Need(max(1, made.nodes), gpus, max(1, gpus) if made.mode == "spmd" else 1)
+
+
+class FirstProcess:
+    """A task function that only the first process of a Slurm job runs.
+
+    AReaL's single controller is one process, wherever its workers are; run on every node of a job
+    it would run several times over, under one name.
+    """
+
+    def __init__(self, task: TaskFunction) -> None:
+        self.task = task
+
+    def __call__(self, cfg: Any) -> Any:
+        """Run the task, or nothing in the other processes."""
+        return self.task(cfg) if os.environ.get("SLURM_PROCID", "0") == "0" else None
+
+
+class SweepRun:
+    """One sweep, from what is swept to what its jobs returned.
+
+    Args:
+        config: the config of the sweep, with Hydra's own.
+        context: Hydra's.
+        task: what each job runs.
+        max_batch_size: jobs launched at a time; None for all.
+        on_invalid: prune combinations that cannot run, or refuse the sweep for one of them.
+        root: dotted path of the package that holds the experiment.
+        model: a model config to hold layouts to.
+    """
+
+    def __init__(
+        self,
+        config: DictConfig,
+        context: HydraContext,
+        task: TaskFunction,
+        max_batch_size: int | None = None,
+        on_invalid: OnInvalid = "prune",
+        root: str = "",
+        model: Any = None,
+    ) -> None:
+        self.config = config
+        self.context = context
+        self.task = task
+        self.max_batch_size = max_batch_size
+        self.on_invalid: OnInvalid = on_invalid
+        self.root = root
+        self.model = model
+        self._needs: dict[str, Need] = {}
+
+    def run(self, arguments: Sequence[str]) -> list[Sequence[JobReturn]]:
+        """Launch every job that can run; one entry a batch, each in the order of the sweep.
+
+        Raises:
+            SweepError: where the sweep is not started.
+        """
+        jobs = self._jobs(arguments)
+        self._save()
+        size = self.max_batch_size or len(jobs)
+        launch = self._launch_grouped if self._kind() else self._stock_launcher().launch
+        returns = []
+        for first in range(0, len(jobs), size):
+            batch = jobs[first : first + size]
+            for job in batch:
+                if job.fresh:
+                    self._compose(job.overrides)
+            results = launch([job.overrides for job in batch], initial_job_idx=first)
+            self._report(batch, results, first)
+            returns.append(results)
+        return returns
+
+    def _jobs(self, arguments: Sequence[str]) -> list[Job]:
+        try:
+            axes = read_axes(arguments, self.context.config_loader)
+            sweep = LayoutSweep(axes, self._compose, self.root, self.model)
+            try:
+                return sweep.jobs(self.on_invalid)
+            finally:
+                for line in sweep.report.lines():
+                    log.info(line)
+        except SweepError:
+            raise
+        except AllocationError as error:
+            raise SweepError.because(error) from None
+
+    def _compose(self, overrides: list[str]) -> DictConfig:
+        return self.context.config_loader.load_sweep_config(self.config, overrides)
+
+    def _save(self) -> None:
+        from omegaconf import OmegaConf
+
+        directory = Path(self.config.hydra.sweep.dir)
+        directory.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(self.config, directory / "multirun.yaml")
+
+    def _stock_launcher(self) -> Any:
+        return self._launcher(self.config, self.task)
+
+    def _launcher(self, config: DictConfig, task: TaskFunction) -> Any:
+        from hydra.core.plugins import Plugins
+
+        return Plugins.instance().instantiate_launcher(self.context, task, config)
+
+    @staticmethod
+    def _report(batch: list[Job], results: Sequence[JobReturn], first: int) -> None:
+        """Log each job that failed with its overrides, then raise what the first one raised."""
+        from hydra.core.utils import JobStatus
+
+        failed = [i for i, result in enumerate(results) if result.status == JobStatus.FAILED]
+        for i in failed:
+            error = results[i]._return_value
+            log.error(f"job {first + i} failed: {' '.join(batch[i].overrides)}: {error!r}")
+        for i in failed:
+            _ = results[i].return_value
+
+    # -- by need -----------------------------------------------------------------------------
+
+    def _kind(self) -> str | None:
+        """How the launcher asks a cluster for resources; None where it asks for none."""
+        from omegaconf import OmegaConf
+
+        launcher = OmegaConf.to_container(self.config.hydra.launcher, resolve=False)
+        assert isinstance(launcher, dict)
+        if {"nodes", "gpus_per_node", "tasks_per_node"} <= launcher.keys():
+            return "nodes"
+        ray = launcher.get("ray")
+        return "ray" if isinstance(ray, dict) and "remote" in ray else None
+
+    def _launch_grouped(
+        self, overrides: list[list[str]], initial_job_idx: int
+    ) -> Sequence[JobReturn]:
+        """Launch the jobs grouped by need, all groups at once.
+
+        Within a batch, jobs are numbered group by group; results are in the order of the sweep.
+        """
+        groups: dict[Need, list[int]] = {}
+        for i, job in enumerate(overrides):
+            groups.setdefault(self._need(job), []).append(i)
+        launches = []
+        for need, members in groups.items():
+            log.info(f"{len(members)} jobs on {_shown(need)}")
+            launcher = self._launcher_for(need)
+            launches.append((launcher.launch, [overrides[i] for i in members], initial_job_idx))
+            initial_job_idx += len(members)
+        results: dict[int, JobReturn] = {}
+        for members, found in zip(groups.values(), self._all(launches), strict=True):
+            results.update(zip(members, found, strict=True))
+        return [results[i] for i in range(len(overrides))]
+
+    def _all(
+        self, launches: list[tuple[Callable[..., Any], list[list[str]], int]]
+    ) -> Iterator[Sequence[JobReturn]]:
+        """What each launch returns. They wait for their jobs, so that each has a thread."""
+        if self._kind() == "ray" or len(launches) == 1:  # Ray's start is not for several threads
+            for launch, jobs, first in launches:
+                yield launch(jobs, initial_job_idx=first)
+            return
+        with ThreadPoolExecutor(len(launches)) as pool:
+            futures = [pool.submit(run, jobs, initial_job_idx=n) for run, jobs, n in launches]
+            for future, (_, jobs, _n) in zip(futures, launches, strict=True):
+                if error := future.exception():
+                    shown = "; ".join(" ".join(job) for job in jobs)
+                    log.error(f"a group of jobs did not end: {shown}: {error!r}")
+            yield from [future.result() for future in futures]
+
+    def _need(self, overrides: list[str]) -> Need:
+        key = " ".join(overrides)
+        if key not in self._needs:
+            try:
+                self._needs[key] = need_of(self._compose(overrides), self.root)
+            except AllocationError as error:
+                raise SweepError.because(error) from None
+        return self._needs[key]
+
+    def _launcher_for(self, need: Need) -> Any:
+        from omegaconf import open_dict
+
+        config = copy.deepcopy(self.config)
+        launcher = config.hydra.launcher
+        with open_dict(launcher):
+            if self._kind() == "ray":
+                launcher.ray.remote.num_gpus = need.gpus_per_node
+            else:
+                launcher.nodes = need.nodes
+                launcher.gpus_per_node = need.gpus_per_node
+                launcher.tasks_per_node = need.tasks_per_node
+        one_process = need.tasks_per_node == 1 and need.nodes > 1
+        return self._launcher(config, FirstProcess(self.task) if one_process else self.task)
+
+
+def _shown(need: Need) -> str:
+    nodes = "1 node" if need.nodes == 1 else f"{need.nodes} nodes"
+    return f"{nodes} of {need.gpus_per_node} GPUs, {need.tasks_per_node} tasks each"

@@ -1,1 +1,0 @@
-"""Stands in for AReaL where tests need only the shape of its launchers."""
