@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         SchedulingStrategyType,
     )
     from areal_conf.app import compose, main
+    from areal_conf.areal import to_areal
     from areal_conf.dialects import AllocationMode, AllocationType
     from areal_conf.errors import AllocationError
     from areal_conf.layouts import joint_layouts, layouts
@@ -34,6 +35,7 @@ _HOMES = {
     "plan": "plan",
     "compose": "app",
     "main": "app",
+    "to_areal": "areal",
     "AllocationMode": "dialects",
     "AllocationType": "dialects",
     "ModelAllocation": "allocation",
@@ -57,6 +59,7 @@ __all__ = [
     "layouts",
     "main",
     "plan",
+    "to_areal",
 ]
 
 

@@ -40,6 +40,8 @@ def main(
     config_path: str | None = _UNSPECIFIED,
     config_name: str | None = None,
     version_base: str | None = _UNSPECIFIED,
+    *,
+    root: str = "",
 ) -> Callable[[Task], Callable[..., Any]]:
     """``hydra.main`` with the plan checked before the task function runs.
 
@@ -48,7 +50,8 @@ def main(
     stderr and exits 1. In a sweep every bad job is reported and the good ones run. Under torchrun
     only rank 0 prints, and a WORLD_SIZE other than the actor's is an error.
 
-    The arguments are those of ``hydra.main``.
+    The arguments are those of ``hydra.main``, and `root`: the package that holds the experiment
+    where it is not the config's root (``"rl"`` for ``areal/experiment@rl: ppo``).
     """
     import hydra
 
@@ -58,7 +61,7 @@ def main(
     def decorate(task: Task) -> Callable[..., Any]:
         @functools.wraps(task)
         def checked(cfg: DictConfig) -> Any:
-            return task(_checked(cfg))
+            return task(_checked(cfg, root))
 
         app = hydra.main(config_name=config_name, **given)(checked)
 
@@ -83,10 +86,12 @@ def compose(
     overrides: Sequence[str] | None = None,
     return_hydra_config: bool = False,
     strict: bool | None = None,
+    *,
+    root: str = "",
 ) -> DictConfig:
     """``hydra.compose`` with overrides as typed, a legacy mode carried over, and the plan checked.
 
-    The arguments are those of ``hydra.compose``.
+    The arguments are those of ``hydra.compose``, and `root` as in `main`.
 
     Raises:
         AllocationError: with everything that is wrong with the plan in `errors`.
@@ -94,7 +99,7 @@ def compose(
     import hydra
 
     cfg = hydra.compose(config_name, as_typed(overrides or ()), return_hydra_config, strict)
-    prepared(cfg).raise_for_errors()
+    prepared(cfg, root).raise_for_errors()
     return cfg
 
 
@@ -104,11 +109,16 @@ def prepared(
     launcher: str | None = None,
     model: Any = None,
     allow: Iterable[str] = (),
+    *,
+    areal: str | None = None,
+    strict: bool = False,
 ) -> Plan:
     """The plan of `cfg`, into which a legacy ``allocation_mode`` is carried over first."""
     from areal_conf.plan import plan
 
-    made = plan(cfg, root=root, launcher=launcher, model=model, allow=allow)
+    made = plan(
+        cfg, root=root, launcher=launcher, model=model, allow=allow, areal=areal, strict=strict
+    )
     if is_first_rank():
         warn_once(made.carried)
     _fill_in(cfg, made)
@@ -158,9 +168,9 @@ def _world_size_mismatch(made: Plan) -> AllocationError | None:
 # -- refusing -----------------------------------------------------------------------------------
 
 
-def _checked(cfg: DictConfig) -> DictConfig:
+def _checked(cfg: DictConfig, root: str) -> DictConfig:
     """`cfg` with its legacy mode carried over; raises where its plan has errors."""
-    made = _plan_or_refuse(cfg)
+    made = _plan_or_refuse(cfg, root=root)
     if made.errors:
         _refuse(_report(made))
     return cfg

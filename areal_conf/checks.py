@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from areal_conf import model_checks, rules, scheduling_spec, trainer_rules
+from areal_conf import launcher_rules, model_checks, rules, scheduling_spec, trainer_rules
 from areal_conf.engines import Experiment, read_experiment
 from areal_conf.errors import CODES, AllocationError, Finding, clip, wrong_type
 from areal_conf.legacy import FIELD, carry_over
@@ -91,7 +91,7 @@ def _gathered(
 def _found(facts: Facts, model: Any) -> Iterator[Finding]:
     """What is wrong with a resolved experiment, rule by rule."""
     yield from facts.state.findings
-    for table in (rules, scheduling_spec, trainer_rules):
+    for table in (rules, scheduling_spec, trainer_rules, launcher_rules):
         yield from table.check(facts)
     if model is not None:
         yield from model_checks.check(facts.state, model)

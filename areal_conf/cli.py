@@ -19,9 +19,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("explain_command", "say what a backend string means, or what is wrong with it"),
     "layouts": ("layouts_command", "list every layout that a pattern such as fsdp:d*t*@8 means"),
     "check": ("check_command", "lint YAML files: what is wrong, at its line and column"),
+    "run": ("run_command", "check the plan of an AReaL command line, then become that command"),
+    "launch": ("launch_command", "launch one job by AReaL's launcher, and wait for its ranks"),
+    "export": ("export_command", "write a composed config as AReaL itself takes it"),
     "engine-args": ("engine_args", "arguments of an engine or framework for a backend string"),
     "migrate": ("migrate", "move configs from allocation_mode to per-engine backends"),
     "schema": ("schema_command", "a JSON Schema of AReaL-style YAML, for editors"),
+    "completion": ("completion_command", "a script that completes areal-conf in bash, zsh or fish"),
 }
 """Each command: the module that holds it (``add_arguments`` and ``run``), and what it does."""
 

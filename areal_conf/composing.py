@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from areal_conf.errors import AllocationError, clip
 from areal_conf.overrides import as_typed
@@ -17,8 +17,8 @@ from areal_conf.overrides import as_typed
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-DEFAULT_CONFIG = "areal/default"
-"""The config that is planned where none is named: the ppo experiment, to be filled by overrides."""
+_DEFAULT = Path(__file__).parent / "conf" / "areal" / "default.yaml"
+"""What is planned where no config is named: the ppo experiment, to be filled by overrides."""
 
 
 def compose_file(path: str | Path, overrides: Sequence[str] = ()) -> DictConfig:
@@ -31,6 +31,12 @@ def compose_file(path: str | Path, overrides: Sequence[str] = ()) -> DictConfig:
     file = Path(path)
     with file.open("rb"):
         pass
+    if file.suffix != ".yaml":
+        raise AllocationError(
+            "AC320",
+            f"{clip(file.name, 120)} cannot be composed: Hydra reads files that end in .yaml",
+            hint=f"rename it to {clip(file.stem, 120)}.yaml",
+        )
     return compose_named(str(file.parent.absolute()), file.name, overrides)
 
 
@@ -40,20 +46,17 @@ def compose_default(overrides: Sequence[str] = ()) -> DictConfig:
     Raises:
         AllocationError: AC320 where Hydra cannot compose it.
     """
-    return compose_named(None, DEFAULT_CONFIG, overrides)
+    return compose_named(str(_DEFAULT.parent), _DEFAULT.name, overrides)
 
 
-def compose_named(
-    config_dir: str | None, config_name: str, overrides: Sequence[str] = ()
-) -> DictConfig:
-    """Compose the config `config_name` of the directory `config_dir` (None: of the package).
+def compose_named(config_dir: str, config_name: str, overrides: Sequence[str] = ()) -> DictConfig:
+    """Compose the config `config_name` of the directory `config_dir`.
 
     Raises:
         OSError: there is no such directory.
         AllocationError: AC320 where Hydra cannot compose it.
     """
-    if config_dir is not None:
-        os.listdir(config_dir)
+    os.listdir(config_dir)
     name = config_name.removesuffix(".yaml")
     with _hydra(config_dir):
         try:
@@ -65,20 +68,16 @@ def compose_named(
 
 
 @contextmanager
-def _hydra(config_dir: str | None) -> Iterator[None]:
-    from hydra import initialize, initialize_config_dir
+def _hydra(config_dir: str) -> Iterator[None]:
+    """Hydra on `config_dir`; an app that is running it already keeps its own."""
+    from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
     holder = GlobalHydra.instance()
     outer = holder.hydra
     holder.hydra = None
-    starting: Any = (
-        initialize(config_path=None, version_base="1.3", job_name="areal-conf")
-        if config_dir is None
-        else initialize_config_dir(config_dir, version_base="1.3", job_name="areal-conf")
-    )
     try:
-        with starting:
+        with initialize_config_dir(config_dir, version_base="1.3", job_name="areal-conf"):
             yield
     finally:
         holder.hydra = outer

@@ -280,6 +280,12 @@ class Plan(_Frozen):
         return self._facts.state.launcher if self._facts else None
 
     @property
+    def facts(self) -> Facts:
+        """The resolved experiment, for what launches or exports it."""
+        assert self._facts is not None
+        return self._facts
+
+    @property
     def carried(self) -> Carried:
         """What a legacy ``allocation_mode`` does to the config."""
         return self._facts.state.carried if self._facts else Carried()

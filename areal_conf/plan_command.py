@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from areal_conf.errors import CODES
+from areal_conf.errors import CODES, AllocationError
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -20,6 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add_config_arguments(parser)
     parser.add_argument("--launcher", choices=("local", "ray", "slurm"))
+    add_judging_arguments(parser)
+    parser.add_argument("--format", choices=("table", "json", "svg"), default="table")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
+
+
+def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that say what a plan is held to."""
     parser.add_argument(
         "--model",
         action="append",
@@ -30,8 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow", action="append", default=[], metavar="CODE", help="count an error as a warning"
     )
-    parser.add_argument("--format", choices=("table", "json", "svg"), default="table")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
+    parser.add_argument(
+        "--areal",
+        type=_version,
+        metavar="VERSION",
+        help="the AReaL to judge by, such as 1.0.4 or main; default: the installed one, else 1.0.4",
+    )
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +63,11 @@ def run(args: argparse.Namespace) -> int:
 
     check_codes(args.allow)
     made = plan(
-        composed(args), launcher=args.launcher, model=model_argument(args.model), allow=args.allow
+        composed(args),
+        launcher=args.launcher,
+        model=model_argument(args.model),
+        allow=args.allow,
+        areal=args.areal,
     )
     _print(made, args.format, args.output)
     return 0 if made.ok else 1
@@ -78,6 +93,17 @@ def composed(args: argparse.Namespace) -> DictConfig:
     if configs:
         return composing.compose_file(configs[0], overrides)
     return composing.compose_default(overrides)
+
+
+def _version(text: str) -> str:
+    """``--areal``: a version that rules can be held to."""
+    from areal_conf.versions import areal_version
+
+    try:
+        areal_version(text)
+    except AllocationError as error:
+        raise argparse.ArgumentTypeError(f"{error.message}; {error.hint}") from None
+    return text
 
 
 def model_argument(values: Sequence[str]) -> Any:

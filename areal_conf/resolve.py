@@ -41,6 +41,7 @@ class Engine:
         inherited_from: the engine whose backend it took.
         colocated_with: the engine whose GPUs it shares.
         fits: whether a colocated engine has as many ranks as its target.
+        guest: whether its strategy is colocation, even with a target that is wrong.
         awex: whether it shares its target's GPUs by weight_update_mode, not by its strategy.
     """
 
@@ -50,6 +51,7 @@ class Engine:
     inherited_from: str | None = None
     colocated_with: str | None = None
     fits: bool = True
+    guest: bool = False
     awex: bool = False
 
     @property
@@ -85,7 +87,7 @@ class Engine:
     @property
     def gpus(self) -> int:
         """GPUs it reserves for itself."""
-        if not self.active or self.section.external or self.colocated_with:
+        if not self.active or self.section.external or self.colocated_with or self.guest:
             return 0
         return self.world_size
 
@@ -310,8 +312,10 @@ def _colocate(state: State, engine: Engine) -> None:
         if engine.name == "rollout" and shares_by_awex(state):
             engine.colocated_with, engine.awex = "actor", True
         return
+    engine.guest = True
     error = _bad_target(state, engine, target, path)
     if error:
+        engine.fits = False
         state.error(error)
     else:
         engine.colocated_with = str(target)

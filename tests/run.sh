@@ -24,6 +24,7 @@ lint() {
 hydra13() {
   environment hydra13 -e '.[test,lint]' 'hydra-core==1.3.*' 'omegaconf==2.3.*'
   .venvs/hydra13/bin/python -m pytest -n 2 tests
+  .venvs/hydra13/bin/python -m pytest -m packaging tests
 }
 
 hydra14() { # what AReaL 1.0.4 pins
@@ -53,6 +54,11 @@ apt_install() { # PACKAGE... : a failure is told, and left to the tests, which s
 torchrun() { # the CPU build of PyTorch is enough
   environment torch -e '.[test]' torch==2.13.0
   .venvs/torch/bin/python -m pytest -m torch tests/torchrun
+}
+
+apps() { # configs of packages that nobody here wrote, and pre-commit
+  environment hydra13 -e '.[test,lint]' 'hydra-core==1.3.*' 'omegaconf==2.3.*' pre-commit
+  .venvs/hydra13/bin/python -m pytest -m apps tests
 }
 
 [ $# -gt 0 ] || set -- lint hydra13 hydra14

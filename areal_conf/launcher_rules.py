@@ -1,0 +1,121 @@
+"""What AReaL's SPMD launchers trip over, though the cluster has the GPUs.
+
+`RULES` is the table, as in `areal_conf.rules`. The rules of whole nodes (AC307), of the exact
+cluster (AC308) and of missing keys (AC319) stand there and in `areal_conf.trainer_rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from areal_conf.errors import AllocationError, Finding
+from areal_conf.resolve import Engine
+from areal_conf.rules import Facts, Rule
+
+_STARTED = ("rollout", "actor")
+_ON_CLUSTERS = ("ray", "slurm")
+
+
+def check(facts: Facts) -> list[Finding]:
+    """What every rule of the table finds; nothing where no launcher is named."""
+    if facts.state.launcher is None or facts.state.experiment.own_engines:
+        return []
+    return [finding for rule in RULES for finding in rule(facts)]
+
+
+def _refused(
+    facts: Facts, code: str, message: str, path: str, hint: str, text: str = ""
+) -> Finding:
+    error = AllocationError(code, message, path=path, hint=hint, text=text)
+    return Finding("error" if facts.strict else "warning", error)
+
+
+def _servers(facts: Facts) -> Engine | None:
+    """The rollout that the launcher starts servers for."""
+    rollout = facts.state.engines.get("rollout")
+    if rollout is None or not rollout.active or rollout.section.external:
+        return None
+    return rollout if rollout.allocation and rollout.serves else None
+
+
+def engines_started(facts: Facts) -> Iterator[Finding]:
+    """AC318: the launchers start one set of servers and one trainer, and need an ``actor`` section
+    (infra/utils/launcher.py, ``validate_config_for_launcher``); critic, ref and a training teacher
+    run in the trainer's ranks."""
+    root, who = facts.state.experiment.root, f"the {facts.state.launcher} launcher"
+    if facts.state.engines and "actor" not in facts.state.engines:
+        path = root.at("actor")
+        yield _refused(facts, "AC318", f"{who} needs an actor", path, f"write {path}.backend")
+    for engine in facts.state.active():
+        if engine.name not in _STARTED and engine.colocated_with is None:
+            message = f"{who} starts rollout and actor alone, not {engine.name}"
+            hint = f"use the single controller: {root.at('scheduler.type')}=slurm"
+            yield _refused(facts, "AC318", message, engine.path, hint, engine.text)
+
+
+def shared_gpus(facts: Facts) -> Iterator[Finding]:
+    """AC318: ray and slurm give servers and trainer nodes of their own (infra/launcher/ray.py,
+    slurm.py: the trainer gets ``n_nodes`` less those of the servers)."""
+    rollout, actor = _servers(facts), facts.state.engines.get("actor")
+    if rollout is None or actor is None or facts.state.launcher not in _ON_CLUSTERS:
+        return
+    if rollout.colocated_with == "actor" or actor.colocated_with == "rollout":
+        who = f"the {facts.state.launcher} launcher"
+        message = f"{who} cannot put rollout and actor on the same GPUs"
+        path = facts.state.experiment.root.at("allocation_mode")
+        hint = "write + for |, or use the single controller"
+        yield _refused(facts, "AC318", message, path, hint)
+
+
+def cluster_known(facts: Facts) -> Iterator[Finding]:
+    """AC319: ray and slurm deal out ``n_nodes`` x ``n_gpus_per_node``, which are 32 x 8 where the
+    config does not say (api/cli_args.py, ``ClusterSpecConfig``)."""
+    experiment = facts.state.experiment
+    if facts.state.launcher not in _ON_CLUSTERS or experiment.cluster_gpus is not None:
+        return
+    path = facts.cluster_path
+    message = f"the {facts.state.launcher} launcher deals out the cluster, whose size is not known"
+    hint = f"write {path}.n_nodes and {path}.n_gpus_per_node"
+    yield _refused(facts, "AC319", message, path, hint)
+
+
+def pipeline_servers(facts: Facts) -> Iterator[Finding]:
+    """AC355, here an error: ray and slurm raise NotImplementedError for servers with p over 1
+    (infra/utils/launcher.py, ``validate_config_for_distributed_launcher``)."""
+    rollout = _servers(facts)
+    if rollout is None or facts.state.launcher not in _ON_CLUSTERS or not facts.strict:
+        return
+    assert rollout.allocation is not None
+    if rollout.allocation.parallel.pp_size > 1:
+        message = f"the {facts.state.launcher} launcher refuses servers with p over 1"
+        hint = "write it with t alone, or use the single controller (scheduler.type=...)"
+        yield _refused(facts, "AC355", message, rollout.path, hint, rollout.text)
+
+
+def devices_left_alone(facts: Facts) -> Iterator[Finding]:
+    """AC318: slurm sets the visible devices itself, and refuses them among the variables of a spec
+    (infra/launcher/slurm.py, ``submit_array``)."""
+    if facts.state.launcher != "slurm":
+        return
+    for name in _STARTED:
+        engine = facts.state.engines.get(name)
+        try:
+            specs = engine.section.view.get("scheduling_spec") if engine else None
+            names = list(specs[0]["env_vars"]) if specs else []
+        except Exception:
+            continue
+        if "CUDA_VISIBLE_DEVICES" in names:
+            assert engine is not None
+            path = engine.section.view.at("scheduling_spec")
+            message = "the slurm launcher sets CUDA_VISIBLE_DEVICES itself"
+            hint = "take CUDA_VISIBLE_DEVICES out of env_vars"
+            yield _refused(facts, "AC318", message, path, hint)
+
+
+RULES: tuple[Rule, ...] = (
+    engines_started,
+    shared_gpus,
+    cluster_known,
+    pipeline_servers,
+    devices_left_alone,
+)

@@ -1,0 +1,1 @@
+"""Stands in for AReaL where tests need only the shape of its launchers."""
