@@ -44,8 +44,9 @@ _CONFIG = "areal.yaml"
 _RANK_SCRIPT = "rank.py"
 _PLAIN = re.compile(r"[\w./=@+:-]*", re.ASCII)
 _AFTER_SUCCESS = 8.0
-"""Seconds that a launcher has to end by itself once every rank succeeded. AReaL's local launcher
-starts the script anew 10 seconds after a clean run where ``recover.mode`` is on or auto."""
+"""Seconds that AReaL's local launcher has to end by itself once every rank succeeded and its
+process is gone: 10 seconds after a clean run it starts the script anew, where ``recover.mode`` is
+on or auto. The other launchers recover after a failure alone."""
 
 _DEFAULTS = {
     "cluster.fileroot": "/tmp/areal/",
@@ -319,16 +320,23 @@ class _Run:
         while process.poll() is None:
             for tail in tails:
                 self._emit(tail.read())
-            if self.job.kind != CONTROLLER and done_at is None and self.job.judge().status == 0:
+            if self.job.kind == "local" and done_at is None and self._succeeded():
                 done_at = time.monotonic()
             if done_at is not None and time.monotonic() - done_at > _AFTER_SUCCESS:
                 process.send_signal(signal.SIGTERM)
                 done_at = float("inf")
             time.sleep(0.2)
 
+    def _succeeded(self) -> bool:
+        """Whether every rank, on this machine, succeeded and has left."""
+        if self.job.judge().status != 0:
+            return False
+        return not any(_alive(record["pid"]) for record in self.job.records().values())
+
     def _pump(self, source: IO[bytes]) -> None:
-        while chunk := os.read(source.fileno(), 1 << 16):
-            self._emit(chunk)
+        with source:
+            while chunk := os.read(source.fileno(), 1 << 16):
+                self._emit(chunk)
 
     def _emit(self, chunk: bytes) -> None:
         if not chunk:
@@ -358,6 +366,16 @@ class _Run:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 class _Tail:

@@ -6,7 +6,9 @@ SIGINT, and dies of SIGTERM with its children left behind.
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -19,7 +21,8 @@ import yaml
 def main(argv: list[str]) -> None:
     with open(argv[argv.index("--config") + 1]) as file:
         mode = yaml.safe_load(file)["allocation_mode"]
-    world = int(os.environ.get("FAKE_WORLD", mode.rpartition("d")[2]))
+    sizes = map(int, re.findall(r"[0-9]+", mode))
+    world = int(os.environ.get("FAKE_WORLD", math.prod(sizes)))
     jobs = []
     for rank in range(world):
         assigned = f"RANK={rank} WORLD_SIZE={world} AREAL_SPMD_MODE=1"
