@@ -13,7 +13,7 @@ from typing import Any
 from areal_conf import launcher_rules, model_checks, rules, scheduling_spec, trainer_rules
 from areal_conf.engines import Experiment, read_experiment
 from areal_conf.errors import CODES, AllocationError, Finding, clip, wrong_type
-from areal_conf.legacy import FIELD, carry_over
+from areal_conf.legacy import FIELD, Carried, carry_over
 from areal_conf.resolve import LAUNCHERS, Mode, State, resolve
 from areal_conf.rules import Facts, gather
 from areal_conf.versions import areal_version
@@ -105,6 +105,8 @@ def resolved(experiment: Experiment) -> State:
 def _resolve(experiment: Experiment, launcher: str | None) -> State:
     spmd = launcher is not None or (bool(experiment.allocation_mode) and not experiment.scheduler)
     mode: Mode = "spmd" if spmd else "single_controller"
+    if not experiment.allocation_mode:
+        return resolve(experiment, launcher, mode, Carried())
     sections = experiment.engines
     carried = carry_over(
         experiment.allocation_mode,

@@ -200,14 +200,25 @@ class Experiment:
 
     def value(self, dotted: str, default: Any = None) -> Any:
         """The value at `dotted` below `root`; `default` where it is unset or leads nowhere."""
-        if dotted not in self._values:
+        value = self._read(dotted)
+        return default if value is None else value
+
+    def _read(self, dotted: str) -> Any:
+        """The value, or the `View` of the section, at `dotted`; None where there is none."""
+        if dotted in self._values:
+            return self._values[dotted]
+        head, _, key = dotted.rpartition(".")
+        view = self._read(head) if head else self.root
+        value = None
+        if isinstance(view, View):
             try:
-                value = self.root.select(dotted)
+                value = view.get(key)
             except AllocationError:
                 value = None
-            self._values[dotted] = None if isinstance(value, str) and value in UNSET else value
-        value = self._values[dotted]
-        return default if value is None else value
+            if is_mapping(value):
+                value = View(value, view.at(key))
+        self._values[dotted] = None if isinstance(value, str) and value in UNSET else value
+        return self._values[dotted]
 
     @property
     def cluster_gpus(self) -> int | None:

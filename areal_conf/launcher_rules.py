@@ -79,19 +79,6 @@ def cluster_known(facts: Facts) -> Iterator[Finding]:
     yield _refused(facts, "AC319", message, path, hint)
 
 
-def pipeline_servers(facts: Facts) -> Iterator[Finding]:
-    """AC355, here an error: ray and slurm raise NotImplementedError for servers with p over 1
-    (infra/utils/launcher.py, ``validate_config_for_distributed_launcher``)."""
-    rollout = _servers(facts)
-    if rollout is None or facts.state.launcher not in _ON_CLUSTERS or not facts.strict:
-        return
-    assert rollout.allocation is not None
-    if rollout.allocation.parallel.pp_size > 1:
-        message = f"the {facts.state.launcher} launcher refuses servers with p over 1"
-        hint = "write it with t alone, or use the single controller (scheduler.type=...)"
-        yield _refused(facts, "AC355", message, rollout.path, hint, rollout.text)
-
-
 def devices_left_alone(facts: Facts) -> Iterator[Finding]:
     """AC318: slurm sets the visible devices itself, and refuses them among the variables of a spec
     (infra/launcher/slurm.py, ``submit_array``)."""
@@ -116,6 +103,5 @@ RULES: tuple[Rule, ...] = (
     engines_started,
     shared_gpus,
     cluster_known,
-    pipeline_servers,
     devices_left_alone,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr, computed_field
 
@@ -82,6 +82,20 @@ class Cluster(_Frozen):
         return self.n_nodes * self.n_gpus_per_node
 
 
+class _Resolved(NamedTuple):
+    """What an engine of the plan was made from.
+
+    Attributes:
+        engine: the engine, resolved.
+        placement: where engines lie; None where this one lies nowhere.
+        host: the engine whose GPUs it sits on.
+    """
+
+    engine: Engine
+    placement: Placement | None
+    host: str
+
+
 class EnginePlan(_Frozen):
     """One engine of the plan.
 
@@ -111,12 +125,7 @@ class EnginePlan(_Frozen):
     inherited_from: str | None
     colocated_with: str | None
 
-    _name: str = PrivateAttr(default="")
-    _reason: str | None = PrivateAttr(default=None)
-    _external: bool = PrivateAttr(default=False)
-    _placement: Placement | None = PrivateAttr(default=None)
-    _placed_as: str = PrivateAttr(default="")
-    _allocation: ModelAllocation | None = PrivateAttr(default=None)
+    _of: _Resolved = PrivateAttr()
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -128,30 +137,30 @@ class EnginePlan(_Frozen):
     def _devices(self) -> list[Device | None]:
         if not self.active or not self.world_size:
             return []
-        placement = self._placement
-        if placement is None or self._placed_as not in placement.units:
+        placement, host = self._of.placement, self._of.host
+        if placement is None or host not in placement.units:
             return [None] * self.world_size
-        return placement.devices(self._placed_as)
+        return placement.devices(host)
 
     @property
     def name(self) -> str:
         """Name of the engine."""
-        return self._name
+        return self._of.engine.name
 
     @property
     def allocation(self) -> ModelAllocation | None:
         """Backend and layout; None where the string is missing or wrong."""
-        return self._allocation
+        return self._of.engine.allocation
 
     @property
     def inactive_because(self) -> str | None:
         """Why the engine does not run; None where it does."""
-        return self._reason
+        return self._of.engine.section.inactive
 
     @property
     def external(self) -> bool:
         """Whether a server outside the experiment does its work."""
-        return self._external
+        return self._of.engine.section.external
 
     @property
     def order(self) -> RankOrder:
@@ -164,13 +173,13 @@ class EnginePlan(_Frozen):
 
     @cached_property
     def _order(self) -> RankOrder:
-        if self._allocation is None:
+        if self.allocation is None:
             raise AllocationError(
                 "AC301",
-                f"{self._name} has no layout to number its ranks by",
-                hint=f"write {self._name}.backend=fsdp:d8",
+                f"{self.name} has no layout to number its ranks by",
+                hint=f"write {self.name}.backend=fsdp:d8",
             )
-        return RankOrder(self._allocation.parallel.sizes, self._allocation.role)
+        return RankOrder(self.allocation.parallel.sizes, self.allocation.role)
 
     def coordinates(self, rank: int) -> Coordinates:
         """Where `rank` stands in the mesh (d, p, c, t; then e, etp, edp), each from 0."""
@@ -392,13 +401,9 @@ def _engine_plan(engine: Engine, facts: Facts) -> EnginePlan:
         inherited_from=engine.inherited_from,
         colocated_with=engine.colocated_with,
     )
-    built._name = engine.name
-    built._reason = engine.section.inactive
-    built._external = engine.section.external
-    built._allocation = allocation
-    if engine.fits and not engine.section.external:
-        built._placement = facts.placement
-        built._placed_as = facts.state.host(engine).name
+    placed = engine.fits and not engine.section.external
+    host = facts.state.host(engine).name
+    built._of = _Resolved(engine, facts.placement if placed else None, host)
     return built
 
 

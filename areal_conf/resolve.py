@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -37,6 +36,7 @@ class Engine:
     Attributes:
         section: what the config says.
         allocation: backend and layout; None where the string is missing or wrong.
+        world_size: number of ranks; 0 where the layout is not known.
         text: the backend string as it was given.
         inherited_from: the engine whose backend it took.
         colocated_with: the engine whose GPUs it shares.
@@ -47,6 +47,7 @@ class Engine:
 
     section: EngineSection
     allocation: ModelAllocation | None = None
+    world_size: int = 0
     text: str = ""
     inherited_from: str | None = None
     colocated_with: str | None = None
@@ -80,14 +81,10 @@ class Engine:
         return self.role == "inference"
 
     @property
-    def world_size(self) -> int:
-        """Number of ranks; 0 where the layout is not known."""
-        return self.allocation.world_size if self.allocation else 0
-
-    @property
     def gpus(self) -> int:
         """GPUs it reserves for itself."""
-        if not self.active or self.section.external or self.colocated_with or self.guest:
+        section = self.section
+        if section.inactive or section.external or self.colocated_with or self.guest:
             return 0
         return self.world_size
 
@@ -114,14 +111,17 @@ class State:
     engines: dict[str, Engine] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     _order: list[Engine] | None = None
+    _active: list[Engine] | None = None
 
     def error(self, error: AllocationError) -> None:
         """Note an error."""
         self.findings.append(Finding("error", error))
 
-    def active(self) -> Iterator[Engine]:
+    def active(self) -> list[Engine]:
         """The engines that run and whose layout is known, in the order of `engines`."""
-        return (e for e in self.engines.values() if e.active and e.allocation)
+        if self._active is None:
+            self._active = [e for e in self.engines.values() if e.active and e.allocation]
+        return self._active
 
     def host(self, engine: Engine) -> Engine:
         """The engine whose GPUs `engine` sits on: itself, or the one it is colocated with."""
@@ -210,6 +210,7 @@ def _parse(engine: Engine, value: object) -> AllocationError | None:
         return wrong_type(value, "a backend string", hint=hint, path=engine.path)
     try:
         engine.allocation = ModelAllocation.from_str(value)
+        engine.world_size = engine.allocation.world_size
     except AllocationError as error:
         if section.raw and not looks_like_spec(value):
             return _masked(section, error)
@@ -392,6 +393,10 @@ def _strategy(state: State, engine: Engine) -> tuple[SchedulingStrategyType | No
 def _bad_target(state: State, engine: Engine, target: object, path: str) -> AllocationError | None:
     order = [e.name for e in state.creation_order() if e.active]
     good = order[: order.index(engine.name)]
+    host = state.engines.get(target) if isinstance(target, str) else None
+    joins = host is not None and _strategy_type(host) is SchedulingStrategyType.colocation
+    if target in good and not joins:
+        return None
     hint = f"write {path}={good[0]}" if good else f"write {path.rpartition('.')[0]}.type=separation"
     shown = clip(str(target))
 
@@ -407,14 +412,11 @@ def _bad_target(state: State, engine: Engine, target: object, path: str) -> Allo
     if target not in order:
         what = "does not run" if target in state.engines else "is no engine of this experiment"
         return error("AC303", f"{engine.name} is colocated with {shown}, which {what}")
-    host = state.engines[target]
-    if _strategy_type(host) is SchedulingStrategyType.colocation:
+    if joins:
         return error("AC305", f"{engine.name} is colocated with {target}, itself colocated")
-    if target not in good:
-        return error(
-            "AC303", f"{engine.name} is colocated with {target}, which is initialised after it"
-        )
-    return None
+    return error(
+        "AC303", f"{engine.name} is colocated with {target}, which is initialised after it"
+    )
 
 
 def _strategy_type(engine: Engine) -> SchedulingStrategyType | None:
