@@ -66,6 +66,8 @@ _SECTION = re.compile(rf"{_B}(\()?{_B}((?:attn|ffn)\b|[A-Za-z]{{2,}}(?={_B}:))",
 
 _MAX_FAULTS = 32
 _MAX_REPAIRED = 400
+_MAX_REPAIRS = 150
+"""Texts tried for the hints of one string: many faults, each with several cures, multiply."""
 _EXAMPLES = {
     "sglang": "sglang:d2t4",
     "vllm": "vllm:d2t4",
@@ -227,12 +229,13 @@ def _read(text: str) -> Spec | None:
 
 
 class _Parser:
-    __slots__ = ("faults", "pos", "text")
+    __slots__ = ("faults", "pos", "repairs", "text")
 
     dim_rule = _DIM
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self.repairs = _MAX_REPAIRS
         self.pos = 0
         self.faults: list[_Fault] = []
 
@@ -676,7 +679,7 @@ class _Parser:
             message = "the attn section is missing before ffn"
         else:
             inner = self.text[at:].rstrip().rstrip(")")
-            fixes.insert(0, self.text[: self.text.index(":") + 1] + inner)
+            fixes.insert(0, self.text[: self.pos] + inner)
             message = "parentheses hold an attn and a ffn section; attn is missing"
         self.fault("AC108", at, end, message, *fixes)
 
@@ -1027,10 +1030,12 @@ def _ascii_form(parser: _Parser, text: str) -> str | None:
 
 def _repaired(parser: _Parser, text: str, depth: int = 4) -> str | None:
     """`text` with its other faults mended too, first fault first."""
+    parser.repairs -= 1
     reader = type(parser)(text)
     if reader.spec():
         return text
-    if depth == 0 or not reader.faults:
+    # Each mending takes away a fault or two: far more of them are no slip of the hand.
+    if parser.repairs <= 0 or not 0 < len(reader.faults) <= 2 * depth:
         return None
     fault = min(reader.faults, key=lambda f: f.start)
     for fix in fault.fixes[:4]:

@@ -61,6 +61,13 @@ apps() { # configs of packages that nobody here wrote, and pre-commit
   .venvs/hydra13/bin/python -m pytest -m apps tests
 }
 
+fuzz() { # 8 seconds a target, with atheris; skipped with a reason where it cannot be installed
+  environment fuzz -e '.[test]'
+  .venvs/fuzz/bin/pip install --quiet atheris ||
+    { echo "skipped: atheris has no build for this Python, and could not be built" && return 0; }
+  .venvs/fuzz/bin/python fuzz/run.py --seconds 8
+}
+
 [ $# -gt 0 ] || set -- lint hydra13 hydra14
 for stage in "$@"; do
   echo "== $stage"
