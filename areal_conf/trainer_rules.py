@@ -150,9 +150,12 @@ def routed_experts(facts: Facts) -> Iterator[Finding]:
 
 
 def controller_versions(facts: Facts) -> Iterator[Finding]:
-    """AC315: both controllers are v1 or both v2 (trainer/rl_trainer.py, since 2.0)."""
+    """AC315: both controllers are v1 or both v2 (trainer/rl_trainer.py, ``_validate_cfg``).
+
+    The wheel of 1.0.4 refuses it too, the tag of that version does not: an error only from 2.0.
+    """
     pair = _pair(facts)
-    if pair is None or facts.areal < V2_0:
+    if pair is None:
         return
     actor = _value(facts, "actor._version", "v1")
     rollout = _value(facts, "rollout._version", "v1")
@@ -160,7 +163,8 @@ def controller_versions(facts: Facts) -> Iterator[Finding]:
         path = pair[0].section.view.at("_version")
         shown = f"actor._version is {clip(str(actor))}, rollout._version {clip(str(rollout))}"
         hint = f"write {path}={clip(str(rollout))}, or the other way round"
-        yield _refused(facts, "AC315", shown, path, hint, clip(str(actor)))
+        found = _refused(facts, "AC315", shown, path, hint, clip(str(actor)))
+        yield found if facts.areal >= V2_0 else found._replace(severity="warning")
 
 
 # -- who starts the workers ---------------------------------------------------------------------

@@ -123,10 +123,11 @@ def test_a_warning_in_a_plan_and_an_error_where_it_is_launched(
     assert all(one.hint for one in plan(config).warnings)
 
 
-def test_versions_of_the_controllers_must_agree_since_2_0() -> None:
+def test_versions_of_the_controllers_must_agree() -> None:
     config = experiment(actor___version="v2")
-    assert found(plan(config, areal="1.0.4"), "AC315") is None
-    assert found(plan(config, areal="2.0.0"), "AC315") == "warning at actor._version"
+    assert found(plan(config), "AC315") == "warning at actor._version"
+    assert found(plan(config, areal="1.0.4", strict=True), "AC315") == "warning at actor._version"
+    assert found(plan(config, areal="2.0.0", strict=True), "AC315") == "error at actor._version"
     both = experiment(actor___version="v2", rollout___version="v2")
     assert found(plan(both, areal="main"), "AC315") is None
 
