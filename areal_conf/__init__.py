@@ -63,12 +63,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if home := _HOMES.get(name):
-        value = getattr(importlib.import_module(f"areal_conf.{home}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a checker knows the names above, and no others
+
+    def __getattr__(name: str) -> Any:
+        if home := _HOMES.get(name):
+            value = getattr(importlib.import_module(f"areal_conf.{home}"), name)
+            globals()[name] = value
+            return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
