@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from cluster.slurm import Lab, missing
+from cluster import ray_cluster as ray_lab
+from cluster import slurm as slurm_lab
 from hypothesis import settings
 
 # Machines that run tests are busy: a deadline would fail tests for what others do meanwhile. In CI
@@ -17,10 +18,20 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 @pytest.fixture(scope="session")
-def slurm() -> Iterator[Lab]:
+def slurm() -> Iterator[slurm_lab.Lab]:
     """A Slurm cluster for the whole session; skips where Slurm is not installed."""
-    if reason := missing():
+    if reason := slurm_lab.missing():
         pytest.skip(reason)
-    lab = Lab.create()
+    lab = slurm_lab.Lab.create()
     yield lab
     lab.stop()
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[ray_lab.RayCluster]:
+    """A Ray cluster for the whole session; skips where Ray is not installed."""
+    if reason := ray_lab.missing():
+        pytest.skip(reason)
+    cluster = ray_lab.RayCluster.create()
+    yield cluster
+    cluster.stop()

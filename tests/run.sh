@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets up virtual environments below .venvs/ and runs the stages that are named; without one, the
-# first three. Usage: bash tests/run.sh [lint] [hydra13] [hydra14] [slurm] [torchrun] ...
+# first three. Usage: bash tests/run.sh [lint] [hydra13] [hydra14] [slurm] [ray] [torchrun] ...
 set -euo pipefail
 cd "$(dirname "$0")/.."
 unset PYTHONPATH
@@ -22,13 +22,13 @@ lint() {
 }
 
 hydra13() {
-  environment hydra13 -e '.[test,lint]' 'hydra-core==1.3.*' 'omegaconf==2.3.*'
+  environment hydra13 -e '.[test,lint,joblib,submitit]' 'hydra-core==1.3.*' 'omegaconf==2.3.*'
   .venvs/hydra13/bin/python -m pytest -n 2 tests
   .venvs/hydra13/bin/python -m pytest -m packaging tests
 }
 
 hydra14() { # what AReaL 1.0.4 pins
-  environment hydra14 -e '.[test]' hydra-core==1.4.0.dev1 omegaconf==2.4.0.dev2
+  environment hydra14 -e '.[test,joblib,submitit]' hydra-core==1.4.0.dev1 omegaconf==2.4.0.dev2
   .venvs/hydra14/bin/python -m pytest -n 2 tests
 }
 
@@ -39,7 +39,7 @@ slurm() { # a real Slurm; Debian's packages are installed where they are missing
     apt_install slurm-wlm slurmdbd munge mariadb-server
     break
   done
-  environment hydra14 -e '.[test]' hydra-core==1.4.0.dev1 omegaconf==2.4.0.dev2
+  environment hydra14 -e '.[test,joblib,submitit]' hydra-core==1.4.0.dev1 omegaconf==2.4.0.dev2
   .venvs/hydra14/bin/python -m pytest -m slurm tests
 }
 
@@ -49,6 +49,11 @@ apt_install() { # PACKAGE... : a failure is told, and left to the tests, which s
   apt-get update -qq -o DPkg::Lock::Timeout=120 &&
     apt-get install -qq -y --no-install-recommends -o DPkg::Lock::Timeout=300 "$@" >/dev/null ||
     echo "apt-get could not install: $*"
+}
+
+ray() { # two nodes of pretended GPUs on this machine
+  environment ray -e '.[test,ray]' hydra-core==1.4.0.dev1 omegaconf==2.4.0.dev2
+  .venvs/ray/bin/python -m pytest -m ray tests
 }
 
 torchrun() { # the CPU build of PyTorch is enough

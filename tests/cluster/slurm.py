@@ -16,7 +16,6 @@ import argparse
 import getpass
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -24,6 +23,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+
+from .processes import kill_all, processes
 
 NODES = ("n1", "n2")
 GPUS = 8
@@ -207,31 +208,21 @@ class Lab:
 
         Nothing of the lab is worth keeping, so that all is killed outright.
         """
-        end = time.monotonic() + 30
-        while (left := list(self.processes())) and time.monotonic() < end:
-            for pid in left:
-                _kill(pid)
-            time.sleep(0.02)
-        if left:
-            raise LabError(f"processes {left} do not end")
+        kill_all(self.processes)
         for daemon in self._daemons.values():
             daemon.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def processes(self) -> Iterator[int]:
         """Daemons of this lab and processes of its jobs, by their environment."""
-        ours = f"SLURM_CONF={self.conf}".encode()
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
-                continue
-            try:
-                variables = (entry / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if ours in variables and any(
-                v.startswith((b"SLURM_JOB_ID=", _DAEMON.encode())) for v in variables
-            ):
-                yield int(entry.name)
+        conf = f"SLURM_CONF={self.conf}".encode()
+        of_a_daemon, of_a_job = f"{_DAEMON}=1".encode(), b"SLURM_JOB_ID="
+        return processes(
+            lambda variables: (
+                conf in variables
+                and (of_a_daemon in variables or any(v.startswith(of_a_job) for v in variables))
+            )
+        )
 
 
 _SLURM_CONF = """\
@@ -303,13 +294,6 @@ def _free_ports(count: int) -> list[int]:
 def _without_slurm(environment: Mapping[str, str]) -> dict[str, str]:
     """`environment` without what another Slurm may have put there."""
     return {k: v for k, v in environment.items() if not k.startswith(("SLURM_", "SBATCH_"))}
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,0 +1,39 @@
+"""Sweeps of layouts on launchers of others that need no cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+APP = Path(__file__).parent / "cluster" / "app" / "train.py"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("launcher", "module"), [("joblib", "joblib"), ("submitit_local", "submitit")]
+)
+def test_layouts_run_in_the_order_of_the_sweep(launcher: str, module: str, tmp_path: Path) -> None:
+    if find_spec(f"hydra_plugins.hydra_{module}_launcher") is None:
+        pytest.skip(f"no launcher: pip install 'areal-conf[{module}]'")
+    done = subprocess.run(
+        [
+            sys.executable, str(APP), "-m", f"hydra/launcher={launcher}",
+            "hydra/sweeper=areal_layouts", f"hydra.sweep.dir={tmp_path}",
+            "actor.backend=fsdp:d8,fsdp:d2p2,fsdp:d4", "fails=fsdp:d4",
+        ],
+        env={**os.environ, "PYTHONWARNINGS": "default"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )  # fmt: skip
+    ran = [json.loads((tmp_path / job / "process0.json").read_text()) for job in "01"]
+    assert [job["backend"] for job in ran] == ["fsdp:d8", "fsdp:d4"], done.stderr
+    assert done.returncode == 1
+    assert "job 1 failed: actor.backend=fsdp\\:d4" in done.stdout
