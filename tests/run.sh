@@ -61,6 +61,11 @@ torchrun() { # the CPU build of PyTorch is enough
   .venvs/torch/bin/python -m pytest -m torch tests/torchrun
 }
 
+docs() { # the site, into site/; a link that leads nowhere is an error
+  environment docs -e '.[docs]'
+  NO_MKDOCS_2_WARNING=1 .venvs/docs/bin/mkdocs build --strict --quiet
+}
+
 apps() { # configs of packages that nobody here wrote, and pre-commit
   environment hydra13 -e '.[test,lint]' 'hydra-core==1.3.*' 'omegaconf==2.3.*' pre-commit
   .venvs/hydra13/bin/python -m pytest -m apps tests
