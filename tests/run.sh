@@ -32,15 +32,19 @@ hydra14() { # what AReaL 1.0.4 pins
   .venvs/hydra14/bin/python -m pytest -n 2 tests
 }
 
-slurm() { # a real Slurm; Debian's packages are installed where they are missing and we may
+slurm() { # a real Slurm
+  slurm_packages
+  environment hydra14 -e '.[test,joblib,submitit]' hydra-core==1.4.0.dev1 omegaconf==2.4.0.dev2
+  .venvs/hydra14/bin/python -m pytest -m slurm tests
+}
+
+slurm_packages() { # Debian's are installed where they are missing and we may
   local program
   for program in slurmctld slurmd slurmdbd munged mariadbd; do
     PATH=$PATH:/usr/sbin command -v "$program" >/dev/null && continue
     apt_install slurm-wlm slurmdbd munge mariadb-server
     break
   done
-  environment hydra14 -e '.[test,joblib,submitit]' hydra-core==1.4.0.dev1 omegaconf==2.4.0.dev2
-  .venvs/hydra14/bin/python -m pytest -m slurm tests
 }
 
 apt_install() { # PACKAGE... : a failure is told, and left to the tests, which skip with a reason
@@ -76,6 +80,32 @@ fuzz() { # 8 seconds a target, with atheris; skipped with a reason where it cann
   .venvs/fuzz/bin/pip install --quiet atheris ||
     { echo "skipped: atheris has no build for this Python, and could not be built" && return 0; }
   .venvs/fuzz/bin/python fuzz/run.py --seconds 8
+}
+
+interop() { # AReaL 1.0.4 itself, without GPUs
+  local python
+  python=$(areal_python) || {
+    echo "skipped: AReaL 1.0.4 needs Python 3.11 or 3.12, and there is neither here"
+    return 0
+  }
+  PYTHON=$python environment interop -e '.[test]' -r requirements/interop.txt &&
+    .venvs/interop/bin/pip install --quiet --no-deps areal==1.0.4 || {
+    echo "skipped: AReaL 1.0.4 cannot be installed here (see above, and requirements/interop.txt)"
+    return 0
+  }
+  slurm_packages
+  .venvs/interop/bin/python -m pytest -m interop tests/interop
+}
+
+areal_python() {
+  local name
+  for name in "${PYTHON:-python3}" python3.11 python3.12; do
+    "$name" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null ||
+      continue
+    echo "$name"
+    return 0
+  done
+  return 1
 }
 
 [ $# -gt 0 ] || set -- lint hydra13 hydra14

@@ -52,7 +52,7 @@ def test_tables_are_those_of_the_code() -> None:
     assert _between("engine-args.md", "targets") == targets_table()
 
 
-@pytest.mark.parametrize("guide", ["models.md", "engine-args.md", "moe.md"])
+@pytest.mark.parametrize("guide", ["models.md", "engine-args.md", "moe.md", "areal.md"])
 def test_python_snippets_run(guide: str) -> None:
     text = (GUIDES / guide).read_text(encoding="utf-8")
     snippets = re.findall(r"```python\n(.*?)```", text, re.S)

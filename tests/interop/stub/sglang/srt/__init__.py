@@ -1,0 +1,1 @@
+"""Stands in for SGLang: what AReaL imports of it, and a server that answers /v1/models."""
