@@ -289,6 +289,11 @@ class Plan(_Frozen):
         return self._facts.state.launcher if self._facts else None
 
     @property
+    def scheduler(self) -> str | None:
+        """The scheduler of AReaL's single controller, where ``scheduler.type`` names one."""
+        return self._facts.state.experiment.scheduler if self._facts else None
+
+    @property
     def facts(self) -> Facts:
         """The resolved experiment, for what launches or exports it."""
         assert self._facts is not None

@@ -32,11 +32,23 @@ class Need(NamedTuple):
         nodes: nodes.
         gpus_per_node: GPUs of each.
         tasks_per_node: processes started on each: one a GPU under SPMD, else one.
+        controller: whether AReaL's single controller runs it, which starts its workers itself.
     """
 
     nodes: int
     gpus_per_node: int
     tasks_per_node: int
+    controller: bool
+
+    def as_written(self, launcher: DictConfig) -> Need:
+        """This need, save for what the launcher's config says otherwise.
+
+        Its stock settings (one node, one task, GPUs not given) say nothing, nor does a 0: that is
+        what ``${areal.nodes:}`` gives where the experiment is in a package.
+        """
+        stock: dict[str, int | None] = {"nodes": 1, "gpus_per_node": None, "tasks_per_node": 1}
+        said = {key: launcher[key] for key, nothing in stock.items() if launcher[key] != nothing}
+        return self._replace(**{key: value for key, value in said.items() if value})
 
 
 def need_of(cfg: Any, root: str = "") -> Need:
@@ -49,7 +61,8 @@ def need_of(cfg: Any, root: str = "") -> Need:
 
     made = plan(cfg, root=root)
     gpus = made.gpus_per_node
-    return Need(max(1, made.nodes), gpus, max(1, gpus) if made.mode == "spmd" else 1)
+    tasks = max(1, gpus) if made.mode == "spmd" else 1
+    return Need(max(1, made.nodes), gpus, tasks, controller=made.scheduler is not None)
 
 
 class FirstProcess:
@@ -160,7 +173,8 @@ class SweepRun:
         failed = [i for i, result in enumerate(results) if result.status == JobStatus.FAILED]
         for i in failed:
             error = results[i]._return_value
-            log.error(f"job {first + i} failed: {' '.join(batch[i].overrides)}: {error!r}")
+            number = _number(results[i], first + i)
+            log.error(f"job {number} failed: {' '.join(batch[i].overrides)}: {error!r}")
         for i in failed:
             _ = results[i].return_value
 
@@ -217,10 +231,16 @@ class SweepRun:
     def _need(self, overrides: list[str]) -> Need:
         key = " ".join(overrides)
         if key not in self._needs:
+            cfg = self._compose(overrides)
             try:
-                self._needs[key] = need_of(self._compose(overrides), self.root)
+                need = need_of(cfg, self.root)
+                if self._kind() == "ray":
+                    _refuse_several_nodes(need, overrides)
+                else:
+                    need = need.as_written(cfg.hydra.launcher)
             except AllocationError as error:
                 raise SweepError.because(error) from None
+            self._needs[key] = need
         return self._needs[key]
 
     def _launcher_for(self, need: Need) -> Any:
@@ -235,8 +255,33 @@ class SweepRun:
                 launcher.nodes = need.nodes
                 launcher.gpus_per_node = need.gpus_per_node
                 launcher.tasks_per_node = need.tasks_per_node
-        one_process = need.tasks_per_node == 1 and need.nodes > 1
+        one_process = need.controller and need.tasks_per_node == 1 and need.nodes > 1
         return self._launcher(config, FirstProcess(self.task) if one_process else self.task)
+
+
+def _number(result: JobReturn, otherwise: int) -> int:
+    """The number of a job, by which its directory is named; `otherwise` where it never began."""
+    from omegaconf import OmegaConf
+
+    cfg = result.hydra_cfg
+    number = None if cfg is None else OmegaConf.select(cfg, "hydra.job.num")
+    return otherwise if number is None else int(number)
+
+
+def _refuse_several_nodes(need: Need, overrides: list[str]) -> None:
+    """hydra-ray-launcher makes one Ray task of a job, and a task lies on one node.
+
+    Raises:
+        AllocationError: AC307 for a job that needs more than one.
+    """
+    if need.nodes > 1:
+        raise AllocationError(
+            "AC307",
+            f"a job needs {need.nodes} nodes, and hydra/launcher=ray starts each on one",
+            text=" ".join(overrides),
+            path="hydra.launcher",
+            hint="write hydra/launcher=areal_ray_cluster",
+        )
 
 
 def _shown(need: Need) -> str:

@@ -81,7 +81,17 @@ def test_jobs_of_several_layouts_get_each_its_own(slurm: Lab, tmp_path: Path) ->
         assert granted(slurm, each["job_id"]) == (nodes, gpus)
         assert int(each["nnodes"]) == nodes
         assert len(each["gpus"]) == gpus // nodes
+        assert int(each["ntasks"]) == nodes
     assert sorted(each["backend"] for each in seen) == sorted([*layouts, *layouts])
+
+
+def test_processes_per_node_are_those_that_the_config_says(slurm: Lab, tmp_path: Path) -> None:
+    one_a_gpu = "hydra.launcher.tasks_per_node=${areal.gpus_per_node:}"
+    layouts = "actor.backend=fsdp:d2,fsdp:d4"
+    done = sweep(slurm, tmp_path, "hydra/sweeper=areal_layouts", layouts, one_a_gpu)
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "0").glob("process*.json"))) == 2
+    assert len(list((tmp_path / "1").glob("process*.json"))) == 4
 
 
 def test_failing_job_is_told_with_its_layout(slurm: Lab, tmp_path: Path) -> None:
@@ -89,7 +99,7 @@ def test_failing_job_is_told_with_its_layout(slurm: Lab, tmp_path: Path) -> None
     done = sweep(slurm, tmp_path, "hydra/sweeper=areal_layouts", layouts, "fails=fsdp:d2")
     assert done.returncode == 1
     (told,) = [line for line in done.stdout.splitlines() if "failed" in line]
-    assert "fsdp\\:d2" in told
+    assert "job 2 failed: actor.backend=fsdp\\:d2" in told
     assert "this layout fails" in told
     ran = [found(tmp_path, job)["backend"] for job in range(3)]
     assert ran == ["fsdp:d4", "fsdp:t4", "fsdp:d2"]  # as they were numbered: group by group
