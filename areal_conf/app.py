@@ -18,6 +18,7 @@ from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
 
 from areal_conf.errors import AllocationError
+from areal_conf.granted import slurm_mismatch
 from areal_conf.legacy import warn_once
 from areal_conf.overrides import as_typed
 
@@ -122,7 +123,7 @@ def prepared(
     if is_first_rank():
         warn_once(made.carried)
     _fill_in(cfg, made)
-    mismatch = _world_size_mismatch(made)
+    mismatch = _world_size_mismatch(made) or slurm_mismatch()
     if mismatch is not None:
         made = made.with_error(mismatch)
     return made

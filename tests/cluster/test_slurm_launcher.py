@@ -28,8 +28,8 @@ APP = Path(__file__).parent / "app" / "train.py"
 def sweep(lab: Lab, directory: Path, *arguments: str) -> Done:
     return subprocess.run(
         [
-            sys.executable, str(APP), "-m", "hydra/launcher=areal_submitit",
-            f"hydra.sweep.dir={directory}", *arguments,
+            sys.executable, str(APP), "-m", *arguments, "hydra/launcher=areal_submitit",
+            f"hydra.sweep.dir={directory}",
         ],
         env=lab.env,
         cwd=directory,
@@ -92,6 +92,18 @@ def test_processes_per_node_are_those_that_the_config_says(slurm: Lab, tmp_path:
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "0").glob("process*.json"))) == 2
     assert len(list((tmp_path / "1").glob("process*.json"))) == 4
+
+
+def test_job_on_the_nodes_of_another_layout_is_refused(slurm: Lab, tmp_path: Path) -> None:
+    # The basic sweeper launches all jobs on what the config says before the sweep: one node.
+    options = ("--config-name=train_d8", "hydra/sweeper=basic")
+    done = sweep(slurm, tmp_path, *options, "actor.backend=fsdp:d8,fsdp:d8t2")
+    assert done.returncode == 1
+    assert found(tmp_path, 0)["backend"] == "fsdp:d8"
+    assert not (tmp_path / "1" / "process0.json").exists()
+    (log,) = (tmp_path / ".submitit").glob("*_1/*_1_0_log.err")
+    expected = "AC308: Slurm gave this job 1 node of 8 GPUs, its layout needs 2 nodes of 8 GPUs"
+    assert expected in log.read_text()
 
 
 def test_failing_job_is_told_with_its_layout(slurm: Lab, tmp_path: Path) -> None:
