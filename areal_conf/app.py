@@ -43,6 +43,7 @@ def main(
     version_base: str | None = _UNSPECIFIED,
     *,
     root: str = "",
+    **options: Any,
 ) -> Callable[[Task], Callable[..., Any]]:
     """``hydra.main`` with the plan checked before the task function runs.
 
@@ -51,8 +52,9 @@ def main(
     stderr and exits 1. In a sweep every bad job is reported and the good ones run. Under torchrun
     only rank 0 prints, and a WORLD_SIZE other than the actor's is an error.
 
-    The arguments are those of ``hydra.main``, and `root`: the package that holds the experiment
-    where it is not the config's root (``"rl"`` for ``areal/experiment@rl: ppo``).
+    The arguments are those of ``hydra.main`` of the Hydra that is installed, and `root`: the
+    package that holds the experiment where it is not the config's root (``"rl"`` for
+    ``areal/experiment@rl: ppo``).
     """
     import hydra
 
@@ -64,7 +66,7 @@ def main(
         def checked(cfg: DictConfig) -> Any:
             return task(_checked(cfg, root))
 
-        app = hydra.main(config_name=config_name, **given)(checked)
+        app = hydra.main(config_name=config_name, **given, **options)(checked)
 
         @functools.wraps(task)
         def entry(cfg_passthrough: DictConfig | None = None) -> Any:
@@ -86,9 +88,9 @@ def compose(
     config_name: str | None = None,
     overrides: Sequence[str] | None = None,
     return_hydra_config: bool = False,
-    strict: bool | None = None,
     *,
     root: str = "",
+    **options: Any,
 ) -> DictConfig:
     """``hydra.compose`` with overrides as typed, a legacy mode carried over, and the plan checked.
 
@@ -99,7 +101,7 @@ def compose(
     """
     import hydra
 
-    cfg = hydra.compose(config_name, as_typed(overrides or ()), return_hydra_config, strict)
+    cfg = hydra.compose(config_name, as_typed(overrides or ()), return_hydra_config, **options)
     prepared(cfg, root).raise_for_errors()
     return cfg
 
@@ -192,13 +194,10 @@ def _report(made: Plan) -> str:
 def _refuse(report: str) -> None:
     """Print why on stderr, from the first rank alone, and stop this job."""
     job = _job_name()
-    if not is_first_rank():
-        if job is None:
-            raise SystemExit(1)
-        raise PlanRefused("")
-    if job is not None:
-        print(f"{job}:", file=sys.stderr)
-    print(report, file=sys.stderr, flush=True)
+    if is_first_rank():
+        print(f"{job}:\n{report}" if job else report, file=sys.stderr, flush=True)
+    if job is None:
+        raise SystemExit(1)
     raise PlanRefused("The plan of this job has errors: it was not started.")
 
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from areal_conf.errors import AllocationError, clip
 from areal_conf.overrides import as_typed
@@ -70,14 +70,17 @@ def compose_named(config_dir: str, config_name: str, overrides: Sequence[str] = 
 @contextmanager
 def _hydra(config_dir: str) -> Iterator[None]:
     """Hydra on `config_dir`; an app that is running it already keeps its own."""
-    from hydra import initialize_config_dir
+    from hydra import errors, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
     holder = GlobalHydra.instance()
     outer = holder.hydra
     holder.hydra = None
+    # Hydra 1.4 has one behaviour, and deprecates the parameter that chose it.
+    chooses = not hasattr(errors, "Hydra15MigrationWarning")
+    base: dict[str, Any] = {"version_base": "1.3"} if chooses else {}
     try:
-        with initialize_config_dir(config_dir, version_base="1.3", job_name="areal-conf"):
+        with initialize_config_dir(config_dir, job_name="areal-conf", **base):
             yield
     finally:
         holder.hydra = outer

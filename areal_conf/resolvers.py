@@ -31,8 +31,15 @@ def register() -> None:
     """Make every ``areal.*`` resolver known to OmegaConf; safe to call again."""
     from omegaconf import OmegaConf
 
+    make_known: Any = OmegaConf.register_resolver
+    options: dict[str, Any] = {"replace": True}
+    if "annotation_validation" in (make_known.__kwdefaults__ or {}):
+        # OmegaConf 2.4 would evaluate the annotations, and import what they name, at every start.
+        options["annotation_validation"] = "off"
+    else:  # before 2.4 the name belongs to an older function
+        make_known = OmegaConf.register_new_resolver
     for name, function in RESOLVERS.items():
-        OmegaConf.register_new_resolver(f"areal.{name}", function, replace=True)
+        make_known(f"areal.{name}", function, **options)
 
 
 def _allocation(spec: Any) -> ModelAllocation:

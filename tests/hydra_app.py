@@ -7,6 +7,12 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from hydra import errors
+
+# Hydra 1.4 has one behaviour, and deprecates the parameter that chose it.
+BASE: dict[str, Any] = {} if hasattr(errors, "Hydra15MigrationWarning") else {"version_base": "1.3"}
 
 CONFIG = """
 defaults:
@@ -51,6 +57,8 @@ class App:
     def create(cls, directory: Path, code: str = HYDRA_MAIN, **configs: str) -> App:
         """Write the app; `configs` are YAML texts by file name (``config`` has a default)."""
         (directory / "conf").mkdir(parents=True)
+        if not BASE:
+            code = code.replace(', version_base="1.3"', "")
         (directory / "app.py").write_text(code, encoding="utf-8")
         for name, text in {"config": CONFIG, **configs}.items():
             path = directory / "conf" / f"{name.replace('__', '/')}.yaml"

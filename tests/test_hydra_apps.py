@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir
-from hydra_app import AREAL_MAIN, CONFIG, HYDRA_MAIN, App
+from hydra_app import AREAL_MAIN, BASE, CONFIG, HYDRA_MAIN, App
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
 
@@ -148,7 +148,7 @@ ENGINES = {
 
 def composed(directory: Path, config: str, *overrides: str) -> DictConfig:
     (directory / "config.yaml").write_text(config, encoding="utf-8")
-    with initialize_config_dir(str(directory), version_base="1.3"):
+    with initialize_config_dir(str(directory), **BASE):
         return compose("config", list(overrides))
 
 
@@ -198,7 +198,7 @@ def test_experiments_are_open_and_their_fields_typed(tmp_path: Path) -> None:
     cfg = composed(tmp_path, text, "+actor.optimizer.lr=1e-3", "+cluster.name=c", "++own.x=1")
     assert cfg.actor.optimizer.lr == 1e-3
     assert cfg.rollout.sglang.dp_size == 1
-    cfg.cluster.n_nodes = "2"
+    cfg.cluster.n_nodes = 2
     assert cfg.cluster.n_nodes == 2
     with pytest.raises(ValidationError):
         cfg.cluster.n_nodes = "two"
@@ -340,9 +340,12 @@ def test_main_takes_what_hydra_main_takes() -> None:
 
     ours = inspect.signature(areal_conf.main).parameters
     theirs = inspect.signature(hydra.main).parameters
-    assert [*theirs] == [name for name in ours if name in theirs]
+    positional = [name for name in ours if name in theirs]
+    assert positional == [*theirs][: len(positional)]
+    assert len(positional) == 3
+    assert ours["options"].kind is inspect.Parameter.VAR_KEYWORD
     config = OmegaConf.create({"actor": {"backend": "fsdp:d8"}})
-    assert areal_conf.main(version_base="1.3")(lambda cfg: cfg.actor.backend)(config) == "fsdp:d8"
+    assert areal_conf.main(**BASE)(lambda cfg: cfg.actor.backend)(config) == "fsdp:d8"
 
 
 def test_main_carries_allocation_mode_over(dropin: App) -> None:
@@ -365,7 +368,7 @@ def test_main_with_the_experiment_under_a_package(tmp_path: Path) -> None:
 
 def test_compose_checks_and_raises(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
-    with initialize_config_dir(str(tmp_path), version_base="1.3"):
+    with initialize_config_dir(str(tmp_path), **BASE):
         cfg = areal_conf.compose("config", [GOOD[0], f"actor.backend={MOE}"])
         assert cfg.actor.backend == MOE
         with pytest.raises(AllocationError) as caught:
