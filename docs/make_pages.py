@@ -204,7 +204,8 @@ def experiments() -> str:
 def layouts() -> str:
     """The table of named layouts."""
     rows = []
-    for file in sorted((CONF / "areal" / "layout").glob("*.yaml"), key=lambda f: f.stem):
+    files = (CONF / "areal" / "layout").glob("*.yaml")
+    for file in sorted(files, key=lambda f: (int(f.stem.partition("x")[0]), f.stem)):
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
         engines = {k: v["backend"] for k, v in content.items() if "backend" in v}
         cluster = content["cluster"]
