@@ -10,6 +10,7 @@ import copy
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from areal_conf.backends import BACKENDS
 from areal_conf.composing import compose_file
 from areal_conf.engines import UNSET, is_mapping
 from areal_conf.errors import AllocationError, clip
+from areal_conf.legacy import AllocationModeDeprecationWarning
 from areal_conf.plan import plan
 from areal_conf.resolve import Engine, State
 from areal_conf.versions import V1_0_4
@@ -303,10 +305,13 @@ def load_expr_config(argv: Sequence[str], config_cls: type[ConfigT]) -> tuple[Co
             "AC320", "no --config FILE in the arguments", hint="write --config F.yaml"
         )
     cfg = compose_file(file, overrides)
-    if os.environ.get("AREAL_SPMD_MODE", "").lower() in ("1", "true"):
-        _forget_scheduler(cfg)
-    # A scheduler is asked for by the trainer, and a script may load a config without training.
-    made = prepared(cfg, allow=["AC316"], strict=True)
+    with warnings.catch_warnings():
+        if os.environ.get("AREAL_SPMD_MODE", "").lower() in ("1", "true"):
+            _forget_scheduler(cfg)
+            # The launcher that started this process needs the mode: nobody has to mend it.
+            warnings.simplefilter("ignore", AllocationModeDeprecationWarning)
+        # The trainer asks for a scheduler, and a script may load a config without training.
+        made = prepared(cfg, allow=["AC316"], strict=True)
     if made.errors and not is_first_rank():
         raise SystemExit(1)
     made.raise_for_errors()

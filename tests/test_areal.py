@@ -6,6 +6,7 @@ import copy
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from areal_conf import AllocationError, ModelAllocation, to_areal
-from areal_conf.areal import config_and_overrides, spelled_for_areal
+from areal_conf.areal import config_and_overrides, load_expr_config, spelled_for_areal
 from areal_conf.cli import main
 from areal_conf.composing import compose_default
 
@@ -186,6 +187,49 @@ def test_arguments_as_areal_reads_them() -> None:
     assert config_and_overrides(["--conf=f.yaml", "a=1"]) == ("f.yaml", ["a=1"])
     with pytest.raises(AllocationError):
         config_and_overrides(["--config"])
+
+
+# -- the loader, with AReaL's own one left out (tests/interop has it) ------------------------------
+
+
+@pytest.fixture
+def loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An AReaL whose loader gives back what stands in the file."""
+    cli_args = ModuleType("cli_args")
+    cli_args.load_expr_config = (  # type: ignore[attr-defined]
+        lambda argv, cls: (cls(yaml.safe_load(Path(argv[1]).read_text())), argv[1])
+    )
+    api = ModuleType("areal.api")
+    api.cli_args = cli_args  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "areal", ModuleType("areal"))
+    monkeypatch.setitem(sys.modules, "areal.api", api)
+
+
+@pytest.mark.usefixtures("loader")
+def test_the_loader_gets_what_areal_reads(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["cluster.n_nodes=3", "actor.backend=megatron:(attn:d8|ffn:e8)"]
+    loaded, file = load_expr_config(["train.py", "--config", str(config), *words], dict)
+    assert file == str(config)
+    assert loaded["critic"]["backend"] == loaded["actor"]["backend"] == "megatron:(attn:d8|ffn:e8)"
+    assert loaded["scheduler"]["type"] is None
+    monkeypatch.setenv("AREAL_SPMD_MODE", "1")
+    words = ["scheduler.type=local", "+allocation_mode=sglang:d8+fsdp:d8"]
+    loaded, _ = load_expr_config(["--config", str(config), *words], dict)
+    assert loaded["allocation_mode"] == "sglang:d8+fsdp:d8"
+
+
+@pytest.mark.usefixtures("loader")
+def test_the_loader_refuses(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    argv = ["--config", str(config), "actor.backend=fsdp:d4p2"]
+    with pytest.raises(AllocationError, match="AC104"):
+        load_expr_config(argv, dict)
+    with pytest.raises(AllocationError, match="no --config"):
+        load_expr_config(argv[2:], dict)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    with pytest.raises(SystemExit) as caught:
+        load_expr_config(argv, dict)
+    assert caught.value.code == 1
 
 
 # -- command line -------------------------------------------------------------------------------

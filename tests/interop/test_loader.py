@@ -41,6 +41,7 @@ def config(folder: Path, cls: str) -> Path:
     file = write(folder, **CONFIGS[cls], scheduler={"type": "local"})
     content = yaml.safe_load(file.read_text())
     content["cluster"] |= CLUSTER
+    del content["behave"]  # no key of AReaL
     file.write_text(yaml.safe_dump(content))
     return file
 
