@@ -213,19 +213,25 @@ def prepare(
         made = made.with_error(error)
     if made.errors:
         made.raise_for_errors()
-    job = Job(kind, path, exported(cfg, made), made, directory.absolute(), _environment())
+    job = Job(kind, path, exported(cfg, made), made, directory.absolute(), _environment(kind))
     unsafe = list(_unsafe(job)) if launcher else []
     if unsafe:
         raise unsafe[0].followed_by(unsafe[1:])
     return job
 
 
-def _environment() -> dict[str, str]:
-    """AReaL's launchers start ``torchrun`` and ``python3`` by name: this interpreter's come
-    first."""
+def _environment(kind: str) -> dict[str, str]:
+    """Variables that a job needs, where they are not set already.
+
+    AReaL's launchers start ``torchrun`` and ``python3`` by name, so that this interpreter's come
+    first. Ray leaves out lines of one rank that are like another's, which a log should not.
+    """
     own = os.path.dirname(sys.executable)
     rest = [p for p in os.environ.get("PATH", os.defpath).split(os.pathsep) if p and p != own]
-    return {"PATH": os.pathsep.join([own, *rest]), "PYTHONUNBUFFERED": "1"}
+    wanted = {"PATH": os.pathsep.join([own, *rest]), "PYTHONUNBUFFERED": "1"}
+    if kind == "ray":
+        wanted["RAY_DEDUP_LOGS"] = os.environ.get("RAY_DEDUP_LOGS", "0")
+    return wanted
 
 
 # -- what is refused ------------------------------------------------------------------------------

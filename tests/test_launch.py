@@ -199,7 +199,7 @@ def test_what_would_fail_later_is_refused(
 
 
 def test_ray_needs_a_main(tmp_path: Path, script: Path) -> None:
-    assert prepared(tmp_path, "ray", script).kind == "ray"
+    assert prepared(tmp_path, "ray", script).environment["RAY_DEDUP_LOGS"] == "0"
     script.write_text("print('no entry')")
     with pytest.raises(AllocationError, match="has no main"):
         prepared(tmp_path, "ray", script)

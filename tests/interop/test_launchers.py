@@ -75,6 +75,7 @@ def test_ray(tmp_path: Path, behave: str) -> None:
     out, _ = process.communicate(timeout=500)
     assert process.returncode == (0 if behave == "end" else 1), out[-3000:]
     assert "RANK 0 SUM 3" in out
+    assert "RANK 1 SUM 3" in out
     if behave == "raise":
         assert "rank 1 failed: RuntimeError: boom" in out
     assert not alive(str(tmp_path))
