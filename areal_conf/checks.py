@@ -15,8 +15,17 @@ from areal_conf.engines import Experiment, read_experiment
 from areal_conf.errors import CODES, AllocationError, Finding, clip, wrong_type
 from areal_conf.legacy import FIELD, Carried, carry_over
 from areal_conf.resolve import LAUNCHERS, Mode, State, resolve
-from areal_conf.rules import Facts, gather
+from areal_conf.rules import Facts, Rule, gather
 from areal_conf.versions import areal_version
+
+_STOPPING: tuple[Rule, ...] = (
+    rules.has_engines,
+    rules.known_scheduler,
+    rules.within_budget,
+    rules.spmd_exact,
+    rules.whole_nodes,
+)
+"""The rules that may find an error before anything is launched or exported."""
 
 
 def check_only(
@@ -57,12 +66,14 @@ def examine(
 
 
 def first_error(experiment: Experiment, model: Any = None) -> tuple[State, AllocationError | None]:
-    """The experiment resolved, and the first error of its plan; no rule is asked after that one.
+    """The experiment resolved, and the first error of its plan; only rules that stop are asked.
 
     `model` is that of `areal_conf.plan`, and so are the exceptions.
     """
     facts, allowed, refused = _gathered(experiment, None, (), None, False)
-    for severity, error in chain(_found(facts, model), refused):
+    stopping = (finding for rule in _STOPPING for finding in rule(facts))
+    models = model_checks.check(facts.state, model) if model is not None else ()
+    for severity, error in chain(facts.state.findings, stopping, models, refused):
         if severity == "error" and error.code not in allowed:
             return facts.state, error
     return facts.state, None

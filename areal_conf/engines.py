@@ -182,6 +182,7 @@ class Experiment:
         allow: codes that ``areal_plan.allow`` names.
         own_engines: the engines are an app's own (``areal_plan.engines``), not AReaL's trainer's.
         findings: what is wrong with what was read.
+        strategies: what each engine's ``scheduling_strategy`` says, kept by who reads it.
     """
 
     root: View
@@ -196,6 +197,7 @@ class Experiment:
     allow: tuple[str, ...] = ()
     own_engines: bool = False
     findings: list[Finding] = field(default_factory=list)
+    strategies: dict[str, Any] = field(default_factory=dict)
     _values: dict[str, Any] = field(default_factory=dict)
 
     def value(self, dotted: str, default: Any = None) -> Any:
@@ -253,10 +255,12 @@ def read_experiment(cfg: Any, root: str = "") -> Experiment:
 
 def with_new_backends(experiment: Experiment) -> Experiment:
     """`experiment` after its engines' backends, and nothing else, changed where it was read."""
-    engines = {}
-    for name, section in experiment.engines.items():
+    engines = dict(experiment.engines)
+    for name, section in engines.items():
         value = section.view.get("backend")
-        engines[name] = dataclasses.replace(section, backend=None if value in UNSET else value)
+        value = None if value in UNSET else value
+        if value != section.backend:
+            engines[name] = dataclasses.replace(section, backend=value)
     return dataclasses.replace(experiment, engines=engines)
 
 

@@ -367,6 +367,20 @@ def _runs_in_trainer(state: State, engine: Engine) -> bool:
 
 def _strategy(state: State, engine: Engine) -> tuple[SchedulingStrategyType | None, object, str]:
     """Type and target of the engine's ``scheduling_strategy``, and the target's path."""
+    known = state.experiment.strategies
+    if engine.name not in known:
+        found = _read_strategy(state, engine)
+        if found is None:
+            return None, None, engine.section.view.at("scheduling_strategy")
+        known[engine.name] = found
+    strategy: tuple[SchedulingStrategyType | None, object, str] = known[engine.name]
+    return strategy
+
+
+def _read_strategy(
+    state: State, engine: Engine
+) -> tuple[SchedulingStrategyType | None, object, str] | None:
+    """What `_strategy` says; None, and a finding, where it cannot be read."""
     view = engine.section.view
     path = view.at("scheduling_strategy")
     hint = "write {type: separation} or {type: colocation, target: actor}"
@@ -387,7 +401,7 @@ def _strategy(state: State, engine: Engine) -> tuple[SchedulingStrategyType | No
         return SchedulingStrategyType(kind), target, section.at("target")
     except AllocationError as error:
         state.error(error)
-        return None, None, path
+        return None
 
 
 def _bad_target(state: State, engine: Engine, target: object, path: str) -> AllocationError | None:

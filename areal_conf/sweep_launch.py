@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -121,14 +122,14 @@ class SweepRun:
         jobs = self._jobs(arguments)
         self._save()
         size = self.max_batch_size or len(jobs)
-        launch = self._launch_grouped if self._kind() else self._stock_launcher().launch
+        launch = self._launch_grouped if self._kind() else self._launch_together
         returns = []
         for first in range(0, len(jobs), size):
             batch = jobs[first : first + size]
             for job in batch:
                 if job.fresh:
                     self._compose(job.overrides)
-            results = launch([job.overrides for job in batch], initial_job_idx=first)
+            results = launch(batch, first)
             self._report(batch, results, first)
             returns.append(results)
         return returns
@@ -157,7 +158,15 @@ class SweepRun:
         directory.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, directory / "multirun.yaml")
 
-    def _stock_launcher(self) -> Any:
+    def _launch_together(self, batch: list[Job], first: int) -> Sequence[JobReturn]:
+        """Launch the jobs of a launcher that asks no cluster for anything."""
+        overrides = [job.overrides for job in batch]
+        found: Sequence[JobReturn] = self._stock.launch(overrides, initial_job_idx=first)
+        return found
+
+    @cached_property
+    def _stock(self) -> Any:
+        """The launcher as it is configured."""
         return self._launcher(self.config, self.task)
 
     def _launcher(self, config: DictConfig, task: TaskFunction) -> Any:
@@ -191,26 +200,26 @@ class SweepRun:
         ray = launcher.get("ray")
         return "ray" if isinstance(ray, dict) and "remote" in ray else None
 
-    def _launch_grouped(
-        self, overrides: list[list[str]], initial_job_idx: int
-    ) -> Sequence[JobReturn]:
+    def _launch_grouped(self, batch: list[Job], first: int) -> Sequence[JobReturn]:
         """Launch the jobs grouped by need, all groups at once.
 
         Within a batch, jobs are numbered group by group; results are in the order of the sweep.
         """
-        groups: dict[Need, list[int]] = {}
-        for i, job in enumerate(overrides):
-            groups.setdefault(self._need(job), []).append(i)
+        groups: dict[Need | None, list[int]] = {}
+        for i, job in enumerate(batch):
+            need = self._need(job.overrides) if job.planned else None
+            groups.setdefault(need, []).append(i)
         launches = []
         for need, members in groups.items():
-            log.info(f"{len(members)} jobs on {_shown(need)}")
-            launcher = self._launcher_for(need)
-            launches.append((launcher.launch, [overrides[i] for i in members], initial_job_idx))
-            initial_job_idx += len(members)
+            launcher = self._launcher_for(need) if need else self._stock
+            if need:
+                log.info(f"{_count(len(members), 'job')} on {_shown(need)}")
+            launches.append((launcher.launch, [batch[i].overrides for i in members], first))
+            first += len(members)
         results: dict[int, JobReturn] = {}
         for members, found in zip(groups.values(), self._all(launches), strict=True):
             results.update(zip(members, found, strict=True))
-        return [results[i] for i in range(len(overrides))]
+        return [results[i] for i in range(len(batch))]
 
     def _all(
         self, launches: list[tuple[Callable[..., Any], list[list[str]], int]]
@@ -285,5 +294,9 @@ def _refuse_several_nodes(need: Need, overrides: list[str]) -> None:
 
 
 def _shown(need: Need) -> str:
-    nodes = "1 node" if need.nodes == 1 else f"{need.nodes} nodes"
-    return f"{nodes} of {need.gpus_per_node} GPUs, {need.tasks_per_node} tasks each"
+    nodes, tasks = _count(need.nodes, "node"), _count(need.tasks_per_node, "task")
+    return f"{nodes} of {_count(need.gpus_per_node, 'GPU')}, {tasks} each"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + "s" * (number != 1)

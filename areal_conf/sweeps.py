@@ -191,10 +191,12 @@ class Job(NamedTuple):
         overrides: what the launcher gets.
         fresh: whether it has a value that no job before it has: its config is composed once before
             the start, to find what cannot be composed.
+        planned: whether it has a plan: the config of an app without engines has none.
     """
 
     overrides: list[str]
     fresh: bool
+    planned: bool
 
 
 class LayoutSweep:
@@ -240,9 +242,9 @@ class LayoutSweep:
                 continue
             overrides = self._overrides(choice)
             names.give(overrides, base, choice, len(jobs))
-            new = {(i, v.text) for i, v in enumerate(choice) if not self._is_layout(i)} - fresh
+            new = {(i, self._kind(i, value)) for i, value in enumerate(choice)} - fresh
             fresh |= new
-            jobs.append(Job(overrides, bool(new) or not jobs))
+            jobs.append(Job(overrides, bool(new) or not jobs, base.has_engines))
         if self.report.pruned and (on_invalid == "error" or not jobs):
             raise self._refusal(jobs)
         return jobs
@@ -295,8 +297,11 @@ class LayoutSweep:
     def _overrides(self, choice: Choice) -> list[str]:
         return [f"{axis.key}={v.text}" for axis, v in zip(self.axes, choice, strict=True)]
 
-    def _is_layout(self, index: int) -> bool:
-        return any(value.pattern for value in self.axes[index].values)
+    def _kind(self, index: int, value: Value) -> Any:
+        """What composing cannot tell apart: numbers of one type, layouts, equal texts."""
+        if isinstance(value.value, (int, float)):
+            return type(value.value)
+        return looks_like_spec(value.value) or value.text
 
     def _repeats(self, base: _Base, choice: Choice, seen: set[Any]) -> bool:
         """Whether an experiment of the same meaning is among the jobs already."""
@@ -468,7 +473,9 @@ class _Base:
         read = [i for i, place in self._places.items() if place.was_read() and i not in plain]
         key = (tuple(plain), tuple((i, choice[i].text) for i in read))
         if key in self._experiments and not self.source.all_read:
-            return with_new_backends(self._experiments[key])
+            experiment = with_new_backends(self._experiments[key])
+            self._experiments[key] = experiment
+            return experiment
         experiment = read_experiment(self.source.tree, self._root)
         self._backends = self._own_backends(experiment)
         if len(plain) == len(self._backends):

@@ -118,10 +118,14 @@ def test_composed_once_for_each_choice_of_groups() -> None:
     assert composer.calls == 2
 
 
-def test_fresh_jobs_hold_every_value_once() -> None:
-    made, _ = sweep("actor.lr=1,2", "seed=1,2", "rollout.backend=sglang:d*")
-    fresh = [job.fresh for job in made.jobs()]
-    assert fresh == [True, True, True, False]
+def test_fresh_jobs_hold_every_value_that_composing_may_refuse() -> None:
+    made, _ = sweep("actor.lr=1,2,x", "actor.mode=a,b", "rollout.backend=sglang:d*t*")
+    fresh = [plain(" ".join(job.overrides)) for job in made.jobs() if job.fresh]
+    assert [job.split()[:2] for job in fresh] == [
+        ["actor.lr=1", "actor.mode=a"],
+        ["actor.lr=1", "actor.mode=b"],
+        ["actor.lr=x", "actor.mode=a"],
+    ]
 
 
 # -- pruning ------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from areal_conf.checks import check_only
+from areal_conf.checks import check_only, first_error
+from areal_conf.engines import read_experiment
 from areal_conf.trees import Source
 
 EXAMPLES = Path(__file__).parents[2] / "shared" / "cases" / "areal-examples"
@@ -46,6 +47,9 @@ def test_same_findings_in_examples(path: Path) -> None:
     cfg = OmegaConf.load(path)
     assert isinstance(cfg, DictConfig)
     assert described(source(cfg).tree) == described(cfg)
+    _, error = first_error(read_experiment(cfg))
+    errors = [str(error) for severity, error in check_only(cfg) if severity == "error"]
+    assert [str(error)] * bool(error) == errors[:1]
 
 
 @pytest.mark.parametrize(
