@@ -17,6 +17,16 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _hydra_as_it_was() -> Iterator[None]:
+    """What a file of tests says of Hydra's ``version_base`` ends with it."""
+    from hydra.version import VersionBase
+
+    before = VersionBase.instance().version_base
+    yield
+    VersionBase.instance().version_base = before
+
+
 @pytest.fixture(scope="session")
 def slurm() -> Iterator[slurm_lab.Lab]:
     """A Slurm cluster for the whole session; skips where Slurm is not installed."""
