@@ -123,7 +123,8 @@ def _judge(result: FileMigration, target: Target, kind: Kind) -> None:
         uses = [use for use in uses if "command line" in use.error.message]
         if result.new is not None and target == "controller":
             scheduler = migration.scheduler or "local"
-            result.command = f"python3 SCRIPT --config {result.path} scheduler.type={scheduler}"
+            key = "scheduler.type" if migration.has_scheduler else "+scheduler.type"
+            result.command = f"python3 SCRIPT --config {result.path} {key}={scheduler}"
     result.found += [Found(use.line, "warning", use.error) for use in uses]
 
 

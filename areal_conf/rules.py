@@ -63,6 +63,11 @@ class Facts:
         engines = [e for e in self.state.engines.values() if e.gpus]
         return sorted(engines, key=lambda e: (e.name not in ROLES, e.name != "rollout"))
 
+    def unread(self) -> bool:
+        """Whether the layout of an engine is not known, so that sums say little."""
+        engines = self.state.engines.values()
+        return any(e.active and not e.allocation and not e.section.external for e in engines)
+
     def sum_text(self) -> str:
         """``rollout 8 + actor 8 = 16``"""
         parts = [f"{e.name} {e.gpus}" for e in self.reserving()]
@@ -162,10 +167,14 @@ def within_budget(facts: Facts) -> Iterator[Finding]:
     if facts.total > have and facts.scheduler not in _NODE_GRANULAR:
         text = f"{facts.sum_text()} > {shape}"
         hint = f"write {path}.n_nodes={needed}, or smaller backends ({have} GPUs in all)"
+        apart = [e for e in facts.reserving() if e.name in ("critic", "ref")]
+        if "actor" in facts.state.engines and apart:
+            shared = " ".join(_on_actor(e.section.view.at("scheduling_strategy")) for e in apart)
+            hint = f"write {shared} to share the actor's GPUs, or {hint.removeprefix('write ')}"
         yield _finding(
             "error", "AC306", f"more GPUs than the cluster has: {text}", path, hint, text
         )
-    elif facts.total < have and facts.total:
+    elif facts.total < have and facts.total and not facts.unread():
         idle = have - facts.total
         hint = f"{shape} has {have} GPUs, {facts.sum_text()}: raise a d, or take fewer nodes"
         yield _finding("warning", "AC350", f"{idle} of {have} GPUs are idle", path, hint)
@@ -303,13 +312,18 @@ def straddling(facts: Facts) -> Iterator[Finding]:
             yield _finding("warning", "AC351", message, engine.path, hint, engine.text)
 
 
+def _on_actor(path: str) -> str:
+    """Overrides that colocate an engine, whether or not its section has the keys."""
+    return f"++{path}.type=colocation ++{path}.target=actor"
+
+
 def helpers_apart(facts: Facts) -> Iterator[Finding]:
     """AC352: a critic or ref on GPUs of its own."""
     for engine in facts.state.active():
         if engine.name in ("critic", "ref") and engine.gpus and "actor" in facts.state.engines:
             path = engine.section.view.at("scheduling_strategy")
             message = f"{engine.name} is not colocated and adds {engine.gpus} GPUs"
-            hint = f"write {path}={{type:colocation,target:actor}} to share the actor's GPUs"
+            hint = f"write {_on_actor(path)} to share the actor's GPUs"
             yield _finding("warning", "AC352", message, path, hint)
 
 

@@ -64,6 +64,7 @@ _BARE_DIMS = re.compile(r"(?:[a-z](?:[0-9]+|\*))+(?:@[0-9]*)?")
 _SIZE_BEHIND = re.compile(r"[^\w\s]{1,2}([1-9][0-9]*)", re.ASCII)
 _SECTION = re.compile(rf"{_B}(\()?{_B}((?:attn|ffn)\b|[A-Za-z]{{2,}}(?={_B}:))", re.ASCII)
 
+_PATTERN = "belongs to patterns: `areal-conf layouts`, or -m hydra/sweeper=areal_layouts"
 _MAX_FAULTS = 32
 _MAX_REPAIRED = 400
 _MAX_REPAIRS = 150
@@ -575,7 +576,7 @@ class _Parser:
         text, advice = self.text, ""
         fixes = [self.swap(start, end, f"{letter}1")]
         if text[end : end + 1] == "*":
-            advice = "a '*' belongs to the patterns of `areal-conf layouts`"
+            advice = f"'*' {_PATTERN}"
             fixes = [self.swap(start, end + 1, f"{letter}1")]
             self.pos = end + 1
         elif behind := _SIZE_BEHIND.match(text, end):  # d=4, d-4
@@ -749,7 +750,7 @@ class _Parser:
             what += " (copied from Markdown?)"
             fixes = [text.replace("\\", ""), text[:at]]
         elif char == "@":
-            advice = "'@' belongs to the patterns of `areal-conf layouts`"
+            fixes, advice = [text[:at]], f"'@' {_PATTERN}"
         elif char.isdigit() and text[self.pos - 1].isdigit():  # d1 6
             fixes = [text[: self.pos] + text[at:], text[:at]]
         self.fault(code, at, at + 1, what, *fixes, advice=advice)

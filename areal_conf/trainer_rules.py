@@ -182,7 +182,9 @@ def scheduler_set(facts: Facts) -> Iterator[Finding]:
     if facts.strict or experiment.has_scheduler:
         path = experiment.root.at("scheduler.type")
         message = "the single controller needs a scheduler, and scheduler.type is null"
-        yield _refused(facts, "AC316", message, path, f"write {path}=local, ray or slurm")
+        several = (experiment.n_nodes or 1) > 1
+        kinds = "ray or slurm" if several else "local, ray or slurm"
+        yield _refused(facts, "AC316", message, path, f"write {path}={kinds}")
 
 
 def controller_only(facts: Facts) -> Iterator[Finding]:

@@ -44,11 +44,14 @@ class Migration:
         new: its new text; None where nothing changes.
         found: errors (why something was left alone) and warnings, by line.
         scheduler: ``scheduler.type`` of the file; None where it has none.
+        has_scheduler: whether ``scheduler.type`` stands in the file, so that an override needs no
+            ``+``.
     """
 
     new: str | None = None
     found: list[Found] = field(default_factory=list)
     scheduler: str | None = None
+    has_scheduler: bool = field(default=False, compare=False)
 
     @property
     def undecided(self) -> bool:
@@ -95,7 +98,7 @@ def migrate_yaml(text: str, target: Target = "controller") -> Migration:
     except _LeftAloneError as reason:
         return Migration(found=sorted(nested + reason.found, key=lambda f: f.line))
     found = sorted(nested + file.found, key=lambda f: f.line)
-    return Migration(new, found, file.scheduler())
+    return Migration(new, found, file.scheduler(), file.has_scheduler())
 
 
 class _File:
@@ -202,6 +205,11 @@ class _File:
                     for node in readers
                 ]
             )
+
+    def has_scheduler(self) -> bool:
+        """Whether ``scheduler.type`` stands in the file."""
+        section = self.root.get("scheduler")
+        return section is not None and section.get("type") is not None
 
     def scheduler(self) -> str | None:
         """``scheduler.type`` of the file."""
@@ -402,9 +410,9 @@ class _File:
             if strategy and (strategy.kind != "mapping" or (kind and kind.value == "colocation")):
                 continue
             gpus = engines.get(engine, engines[host]).world_size
-            path = f"{engine}.scheduling_strategy"
+            strategy_line = f"scheduling_strategy: {{type: colocation, target: {host}}}"
             message = f"{engine} shared the GPUs of {host}, and adds {gpus} GPUs of its own now"
-            hint = f"to share them again write {path}: {{type: colocation, target: {host}}}"
+            hint = f"to share them again add below {engine}: the line {strategy_line}"
             line = self.document.line_of(entry[0].start)
             error = AllocationError("AC530", message, hint=hint)
             self.found.append(Found(line, "warning", error))

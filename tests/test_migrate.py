@@ -472,7 +472,7 @@ def test_diff_is_the_default_and_exits_0(tree: Path, capsys: pytest.CaptureFixtu
     assert "-allocation_mode: sglang:d4p1t1+d4p1t1\n" in out
     assert '+  backend: "sglang:d4p1t1"\n' in out
     path = tree / "configs" / "grpo.yaml"
-    assert f"python3 SCRIPT --config {path} scheduler.type=local" in out
+    assert f"python3 SCRIPT --config {path} +scheduler.type=local" in out
     assert f"{tree / 'bad.yaml'}:1: left alone: AC501" in err
     assert path.read_text() == GRPO
 
