@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
@@ -10,7 +12,9 @@ from hydra.test_utils.launcher_common_tests import (
     IntegrationTestSuite,
     LauncherTestSuite,
 )
+from omegaconf import OmegaConf
 
+from areal_conf.sweep_launch import SweepRun
 from hydra_plugins.areal_conf.areal_layouts_sweeper import ArealLayoutsSweeper
 
 SWEEPER = "hydra/sweeper=areal_layouts"
@@ -22,6 +26,18 @@ pytestmark = pytest.mark.filterwarnings("ignore:Future Hydra versions:UserWarnin
 def test_discovered() -> None:
     found = Plugins.instance().discover(Sweeper)
     assert ArealLayoutsSweeper.__name__ in [sweeper.__name__ for sweeper in found]
+
+
+def test_params_come_before_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    swept: list[str] = []
+    monkeypatch.setattr(SweepRun, "run", lambda run, arguments: swept.extend(arguments))
+    sweeper = ArealLayoutsSweeper(params={"actor.backend": "fsdp:d*@8", "seed": "1,2"})
+    context: Any = object()
+    sweeper.setup(
+        hydra_context=context, task_function=lambda cfg: None, config=OmegaConf.create({})
+    )
+    sweeper.sweep(["seed=3"])
+    assert swept == ["actor.backend=fsdp:d*@8", "seed=1,2", "seed=3"]
 
 
 @pytest.mark.parametrize(("launcher_name", "overrides"), [("basic", [SWEEPER])])
