@@ -64,7 +64,7 @@ _BARE_DIMS = re.compile(r"(?:[a-z](?:[0-9]+|\*))+(?:@[0-9]*)?")
 _SIZE_BEHIND = re.compile(r"[^\w\s]{1,2}([1-9][0-9]*)", re.ASCII)
 _SECTION = re.compile(rf"{_B}(\()?{_B}((?:attn|ffn)\b|[A-Za-z]{{2,}}(?={_B}:))", re.ASCII)
 
-_PATTERN = "belongs to patterns: `areal-conf layouts`, or -m hydra/sweeper=areal_layouts"
+_PATTERN = "belongs to patterns: `areal-conf layouts` and -m hydra/sweeper=areal_layouts"
 _MAX_FAULTS = 32
 _MAX_REPAIRED = 400
 _MAX_REPAIRS = 150

@@ -401,7 +401,8 @@ def test_a_colocation_that_the_sections_do_not_repeat() -> None:
     migration = migrate_yaml(GRPO.replace("sglang:d4p1t1+d4p1t1", mode))
     (found,) = migration.found
     assert "rollout shared the GPUs of actor" in found.error.message
-    assert "rollout.scheduling_strategy: {type: colocation, target: actor}" in found.error.hint
+    line = "scheduling_strategy: {type: colocation, target: actor}"
+    assert f"add below rollout: the line {line}" in found.error.hint
 
 
 # -- why the text is edited and not written anew ------------------------------------------------
@@ -472,7 +473,7 @@ def test_diff_is_the_default_and_exits_0(tree: Path, capsys: pytest.CaptureFixtu
     assert "-allocation_mode: sglang:d4p1t1+d4p1t1\n" in out
     assert '+  backend: "sglang:d4p1t1"\n' in out
     path = tree / "configs" / "grpo.yaml"
-    assert f"python3 SCRIPT --config {path} +scheduler.type=local" in out
+    assert f"python3 SCRIPT --config {path} scheduler.type=local" in out
     assert f"{tree / 'bad.yaml'}:1: left alone: AC501" in err
     assert path.read_text() == GRPO
 
