@@ -389,7 +389,7 @@ def refused_rows() -> list[tuple[str, str, tuple[int, int], list[str]]]:
 def offered(hint: str) -> list[str]:
     """The strings that a hint tells the user to write."""
     text = re.sub(
-        r" \((?:give|known|dimensions|backends|legal|a |d of|p of|the |etp|'@').*", "", hint
+        r" \((?:give|known|dimensions|backends|legal|a |d of|p of|the |etp|'[@*]').*", "", hint
     )
     return re.split(r", | or ", text.removeprefix("write "))
 
