@@ -14,6 +14,7 @@ from areal_conf import launcher_rules, model_checks, rules, scheduling_spec, tra
 from areal_conf.engines import Experiment, read_experiment
 from areal_conf.errors import CODES, AllocationError, Finding, clip, wrong_type
 from areal_conf.legacy import FIELD, Carried, carry_over
+from areal_conf.redaction import Redactor
 from areal_conf.resolve import LAUNCHERS, Mode, State, resolve
 from areal_conf.rules import Facts, Rule, gather
 from areal_conf.versions import areal_version
@@ -57,8 +58,27 @@ def examine(
 ) -> tuple[Facts, list[Finding]]:
     """The resolved experiment, and everything found, each thing once.
 
+    What the config takes from the environment is in none of it (`areal_conf.redaction`).
+
     Arguments and exceptions are those of `areal_conf.plan`.
     """
+    hidden = Redactor(cfg)
+    try:
+        facts, findings = _examine(cfg, root, launcher, model, allow, areal, strict)
+    except AllocationError as error:
+        raise hidden.error(error) from None
+    return facts, hidden.findings(findings)
+
+
+def _examine(
+    cfg: Any,
+    root: str,
+    launcher: str | None,
+    model: Any,
+    allow: Iterable[str],
+    areal: str | None,
+    strict: bool,
+) -> tuple[Facts, list[Finding]]:
     experiment = read_experiment(cfg, root)
     facts, allowed, refused = _gathered(experiment, launcher, allow, areal, strict)
     findings = [*_found(facts, model), *refused]

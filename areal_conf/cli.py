@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -47,6 +48,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"areal-conf: unknown command {name!r}\n\n{_usage()}", file=sys.stderr)
         return 2
     return _run(name, arguments[1:])
+
+
+def _open_closed_streams() -> None:
+    """A stream that was closed before Python started (``>&-``) is None: what it is told is lost."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
 
 
 def _run(name: str, arguments: list[str]) -> int:

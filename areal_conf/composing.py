@@ -21,6 +21,10 @@ _DEFAULT = Path(__file__).parent / "conf" / "areal" / "default.yaml"
 """What is planned where no config is named: the ppo experiment, to be filled by overrides."""
 
 
+MAX_VALUES = 200_000
+"""Values of one file, aliases followed."""
+
+
 def compose_file(path: str | Path, overrides: Sequence[str] = ()) -> DictConfig:
     """Compose the YAML file at `path` with `overrides`, taken as typed.
 
@@ -37,7 +41,35 @@ def compose_file(path: str | Path, overrides: Sequence[str] = ()) -> DictConfig:
             f"{clip(file.name, 120)} cannot be composed: Hydra reads files that end in .yaml",
             hint=f"rename it to {clip(file.stem, 120)}.yaml",
         )
+    _refuse_bomb(file)
     return compose_named(str(file.parent.absolute()), file.name, overrides)
+
+
+def _refuse_bomb(file: Path) -> None:
+    """AC320 for a file whose aliases stand for more values than memory holds: each is a copy."""
+    data = file.read_bytes()
+    if b"*" not in data or b"&" not in data:
+        return
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        top = yaml.compose(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return  # Hydra says what is wrong with it
+    todo, count = [top], 0
+    while todo:
+        node = todo.pop()
+        count += 1
+        if count > MAX_VALUES:
+            raise AllocationError(
+                "AC320",
+                f"{clip(file.name, 120)} holds more than {MAX_VALUES} values, aliases followed",
+                hint="write fewer aliases (*name) of mappings and lists that hold aliases",
+            )
+        if isinstance(node, yaml.MappingNode):
+            todo += [value for _, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            todo += node.value
 
 
 def compose_default(overrides: Sequence[str] = ()) -> DictConfig:

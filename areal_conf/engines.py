@@ -19,6 +19,12 @@ from areal_conf.trees import Tree
 UNSET = ("", None, "???")
 """Values that say nothing (SPEC 5.3); a missing key does so too."""
 
+
+def is_unset(value: object) -> bool:
+    """Whether `value` says nothing. Values of strange types are not asked what they equal."""
+    return value is None or (isinstance(value, str) and value in UNSET)
+
+
 ROLES: dict[str, Role | None] = {
     "actor": "training",
     "critic": "training",
@@ -53,10 +59,17 @@ class View:
         return f"{self.path}.{key}" if self.path else key
 
     def keys(self) -> list[str]:
-        """Keys of the mapping as text, in their order."""
+        """Keys of the mapping as text, in their order.
+
+        Raises:
+            AllocationError: AC309 for a mapping that fails to give them.
+        """
         if _is_dataclass(self._data):
             return [f.name for f in dataclasses.fields(self._data)]
-        return [key for key in self._data if isinstance(key, str)]
+        try:
+            return [key for key in self._data if isinstance(key, str)]
+        except Exception as error:
+            raise self._unresolved("", error) from None
 
     def sections(self) -> list[str]:
         """Keys of the mapping that may hold mappings, as text, in their order."""
@@ -66,19 +79,20 @@ class View:
         """The value under `key`, resolved; `default` where it is absent or ``???``.
 
         Raises:
-            AllocationError: AC309 for an interpolation that leads nowhere.
+            AllocationError: AC309 for an interpolation that leads nowhere, and for a mapping or a
+                dataclass that fails to give its value.
         """
         data = self._data
         kind = type(data)
-        if kind is dict or (kind is not Tree and _is_plain_mapping(data)):
-            value = data.get(key, default)
-        elif kind is not Tree and _is_dataclass(data):
-            value = getattr(data, key, default)
-        else:
-            try:
+        try:
+            if kind is dict or (kind is not Tree and _is_plain_mapping(data)):
+                value = data.get(key, default)
+            elif kind is not Tree and _is_dataclass(data):
+                value = getattr(data, key, default)
+            else:
                 value = data.get(key, default) if key in data else default
-            except Exception as error:
-                raise self._unresolved(key, error) from None
+        except Exception as error:
+            raise self._unresolved(key, error) from None
         return default if isinstance(value, str) and value == "???" else value
 
     def section(self, key: str) -> View | None:
@@ -106,12 +120,13 @@ class View:
         return value if isinstance(value, str) and "${" in value else None
 
     def _unresolved(self, key: str, error: Exception) -> AllocationError:
-        raw = self.raw(key) or ""
+        raw = self.raw(key)
+        what = "the value cannot be read" if raw is None else "the interpolation cannot be resolved"
         return AllocationError(
             "AC309",
-            f"the interpolation cannot be resolved ({type(error).__name__})",
-            text=clip(raw, 200),
-            path=self.at(key),
+            f"{what} ({type(error).__name__})",
+            text=clip(raw or "", 200),
+            path=self.at(key) if key else self.path,
             hint="write the value itself, such as fsdp:d8, or an interpolation that leads to it",
         )
 
@@ -219,7 +234,7 @@ class Experiment:
                 value = None
             if is_mapping(value):
                 value = View(value, view.at(key))
-        self._values[dotted] = None if isinstance(value, str) and value in UNSET else value
+        self._values[dotted] = None if is_unset(value) else value
         return self._values[dotted]
 
     @property
@@ -258,7 +273,7 @@ def with_new_backends(experiment: Experiment) -> Experiment:
     engines = dict(experiment.engines)
     for name, section in engines.items():
         value = section.view.get("backend")
-        value = None if value in UNSET else value
+        value = None if is_unset(value) else value
         if value != section.backend:
             engines[name] = dataclasses.replace(section, backend=value)
     return dataclasses.replace(experiment, engines=engines)
@@ -311,7 +326,7 @@ class _Reader:
 
     def standard_section(self, name: str) -> View | None:
         value = self.guard(lambda: self.view.get(name))
-        if value is None or value == "":
+        if is_unset(value):
             return None
         if not is_mapping(value):
             error = wrong_type(
@@ -322,7 +337,7 @@ class _Reader:
         return View(value, self.view.at(name))
 
     def engine(self, name: str, section: View, role: Role | None) -> EngineSection:
-        external = name == "rollout" and self.guard(lambda: section.get("api_url")) not in UNSET
+        url = self.guard(lambda: section.get("api_url")) if name == "rollout" else None
         return EngineSection(
             name,
             section,
@@ -331,12 +346,12 @@ class _Reader:
             section.raw("backend"),
             role,
             inactive=self.ref_is_off() if name == "ref" else None,
-            external=external,
+            external=not is_unset(url),
         )
 
     def backend(self, section: View) -> Any:
         value = self.guard(lambda: section.get("backend"), failed="")
-        return None if isinstance(value, str) and value in UNSET else value
+        return None if is_unset(value) else value
 
     def teacher(self, section: View) -> EngineSection | None:
         """AReaL's newer shape: the engine stands below ``teacher.rollout`` or ``teacher.train``."""
@@ -363,15 +378,15 @@ class _Reader:
 
     def ref_is_off(self) -> str | None:
         """Why AReaL builds no ref engine here (trainer/rl_trainer.py); None where it does."""
-        if self.view.section("rollout") is None:
+        if self.guard(lambda: self.view.section("rollout")) is None:
             return None
         actor = self.guard(lambda: self.view.section("actor"))
         value = self.guard(lambda: actor.get("kl_ctl", DEFAULT_KL_CTL)) if actor else None
         try:
             off = value is not None and float(value) <= 0
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return None
-        return f"actor.kl_ctl is {value}" if off else None
+        return f"actor.kl_ctl is {clip(str(value))}" if off else None
 
     def other_engines(self) -> Iterator[tuple[str, EngineSection]]:
         """Sections of other names whose backend begins as a backend string does."""
@@ -415,7 +430,7 @@ class _Reader:
         value = self.guard(lambda: self.view.select(path))
         if is_mapping(value):
             yield name, self.engine(name, View(value, self.view.at(path)), role)
-        elif value not in UNSET:
+        elif not is_unset(value):
             section = View({}, self.view.at(path))
             yield name, EngineSection(name, section, section.path, value, None, role)
 
@@ -432,7 +447,7 @@ class _Reader:
 
     def text(self, view: View, key: str) -> str | None:
         value = self.guard(lambda: view.get(key))
-        if value is None or value == "":
+        if is_unset(value):
             return None
         if not isinstance(value, str):
             error = wrong_type(value, f"text for {key}", path=view.at(key), hint="write it as text")
@@ -442,7 +457,7 @@ class _Reader:
 
     def count(self, view: View, key: str, least: int) -> int | None:
         value = self.guard(lambda: view.get(key))
-        if value in UNSET:
+        if is_unset(value):
             return None
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 9:
             value = int(value)
@@ -463,7 +478,13 @@ class _Reader:
             return ()
         if isinstance(value, str):
             return (value,)
-        return tuple(str(code) for code in value)
+        try:
+            return tuple(str(code) for code in value)
+        except Exception:
+            hint = "write a list of codes, such as [AC306]"
+            error = wrong_type(value, "a list of codes", path="areal_plan.allow", hint=hint)
+            self.findings.append(Finding("error", error))
+            return ()
 
 
 def looks_like_spec(value: object) -> bool:

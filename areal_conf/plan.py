@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -368,7 +369,7 @@ def _build(facts: Facts, findings: list[Finding]) -> Plan:
     if experiment.n_nodes is not None and experiment.n_gpus_per_node:
         cluster = Cluster(n_nodes=experiment.n_nodes, n_gpus_per_node=experiment.n_gpus_per_node)
     built = Plan(
-        engines={e.name: _engine_plan(e, facts) for e in _shown_order(facts.state)},
+        engines={_encodable(e.name): _engine_plan(e, facts) for e in _shown_order(facts.state)},
         total_gpus=facts.total,
         cluster=cluster,
         mode=facts.state.mode,
@@ -387,8 +388,19 @@ def _shown_order(state: State) -> list[Engine]:
 def _diagnostic(finding: Finding) -> Diagnostic:
     e = finding.error
     return Diagnostic(
-        code=e.code, path=e.path, message=e.message, hint=e.hint, text=e.text, span=e.span
+        code=e.code,
+        path=None if e.path is None else _encodable(e.path),
+        message=_encodable(e.message),
+        hint=_encodable(e.hint),
+        text=_encodable(e.text),
+        span=e.span,
     )
+
+
+def _encodable(text: str) -> str:
+    """`text` without lone surrogates (bytes of a command line that are no text), which JSON has no
+    form for; each becomes one other character, so that spans hold."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def _engine_plan(engine: Engine, facts: Facts) -> EnginePlan:
@@ -404,7 +416,7 @@ def _engine_plan(engine: Engine, facts: Facts) -> EnginePlan:
         instances=allocation.instances if allocation else None,
         instance_size=allocation.instance_size if allocation else None,
         inherited_from=engine.inherited_from,
-        colocated_with=engine.colocated_with,
+        colocated_with=_encodable(engine.colocated_with) if engine.colocated_with else None,
     )
     placed = engine.fits and not engine.section.external
     host = facts.state.host(engine).name

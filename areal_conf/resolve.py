@@ -16,6 +16,7 @@ from areal_conf.engines import (
     EngineSection,
     Experiment,
     is_mapping,
+    is_unset,
     looks_like_spec,
 )
 from areal_conf.errors import AllocationError, Finding, clip, wrong_type
@@ -247,7 +248,8 @@ def _inherit(state: State, engine: Engine) -> None:
         given = parent.section.backend is not None or parent.name in filled
         if given:
             engine.inherited_from = parent.name
-            value = parent.section.backend or filled.get(parent.name)
+            own = parent.section.backend
+            value = filled.get(parent.name) if own is None else own
             if isinstance(value, str):
                 engine.text = value
                 _parse(engine, value)  # what is wrong with it is said at the parent's path
@@ -386,7 +388,7 @@ def _read_strategy(
     hint = "write {type: separation} or {type: colocation, target: actor}"
     try:
         value = view.get("scheduling_strategy")
-        if value is None or value == "":
+        if is_unset(value):
             return None, None, path
         if not is_mapping(value):
             raise wrong_type(value, "a mapping with type and target", hint=hint, path=path)
@@ -394,7 +396,7 @@ def _read_strategy(
         assert section is not None
         kind, target = section.get("type"), section.get("target")
         path = section.at("type")
-        if kind in (None, ""):
+        if is_unset(kind):
             return None, None, path
         if not isinstance(kind, str) or kind not in SchedulingStrategyType.__members__:
             raise wrong_type(kind, "separation or colocation", hint=hint, path=path)
@@ -409,15 +411,15 @@ def _bad_target(state: State, engine: Engine, target: object, path: str) -> Allo
     good = order[: order.index(engine.name)]
     host = state.engines.get(target) if isinstance(target, str) else None
     joins = host is not None and _strategy_type(host) is SchedulingStrategyType.colocation
-    if target in good and not joins:
+    if isinstance(target, str) and target in good and not joins:
         return None
     hint = f"write {path}={good[0]}" if good else f"write {path.rpartition('.')[0]}.type=separation"
-    shown = clip(str(target))
+    shown = clip(target) if isinstance(target, str) else ""
 
     def error(code: str, message: str) -> AllocationError:
         return AllocationError(code, message, text=shown, path=path, hint=hint)
 
-    if target in (None, ""):
+    if target is None or target == "":
         return error("AC303", f"{engine.name} is colocated with no engine: target is missing")
     if not isinstance(target, str):
         return wrong_type(target, "the name of an engine", hint=hint, path=path)

@@ -44,8 +44,14 @@ def register() -> None:
 
 def _allocation(spec: Any) -> ModelAllocation:
     from areal_conf.allocation import ModelAllocation
+    from areal_conf.errors import AllocationError
 
-    return ModelAllocation.from_str(spec)
+    try:
+        return ModelAllocation.from_str(spec)
+    except AllocationError as error:
+        from areal_conf.redaction import of_whole_value
+
+        raise of_whole_value(error) from None
 
 
 def backend(spec: Any) -> str:

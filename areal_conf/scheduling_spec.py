@@ -46,7 +46,10 @@ def read_spec(engine: Engine) -> SchedulingSpec | None:
     if isinstance(value, str) or not _is_list(value) or not len(value):
         return None
     path = f"{path}[0]"
-    first = value[0]
+    try:
+        first = value[0]
+    except Exception:  # an interpolation that leads nowhere: AReaL says so
+        return None
     return _entry(View(first, path), len(value)) if is_mapping(first) else None
 
 

@@ -29,6 +29,7 @@ from areal_conf.layouts import Space, joint_layouts
 from areal_conf.model import ModelFacts, read_model
 from areal_conf.model_checks import AUTO
 from areal_conf.overrides import as_typed, for_hydra
+from areal_conf.redaction import Redactor
 from areal_conf.trees import Place, Source
 
 if TYPE_CHECKING:
@@ -418,7 +419,7 @@ class _Base:
         """The first error of the plan of a combination that has one."""
         error = self._first_error(choice)
         assert error is not None
-        return error
+        return Redactor(self.source.config).error(error)
 
     def value(self, choice: Choice, key: str) -> Any:
         """The value at the dotted `key` for one combination."""

@@ -106,6 +106,7 @@ class Source:
 
     Attributes:
         tree: its root.
+        config: what it was made of.
         all_read: whether something was resolved by OmegaConf, so that any key may have been read.
     """
 
@@ -117,7 +118,7 @@ class Source:
         data.pop("hydra", None)
         self.tree = Tree(data, self)
         self.all_read = False
-        self._cfg = cfg
+        self.config = cfg
         self._changed: dict[tuple[str, ...], Any] = {}
 
     def place(self, path: tuple[str, ...]) -> Place | None:
@@ -151,9 +152,9 @@ class Source:
 
         self.all_read = True
         for changed, value in self._changed.items():
-            OmegaConf.update(self._cfg, ".".join(changed), value, merge=False, force_add=True)
+            OmegaConf.update(self.config, ".".join(changed), value, merge=False, force_add=True)
         self._changed.clear()
-        node: Any = self._cfg
+        node: Any = self.config
         for key in path:
             name, _, index = key.partition("[")
             node = node[name][int(index[:-1])] if index else node[name]

@@ -116,6 +116,10 @@ def migration(text: str) -> None:
         if result.new is None:
             continue
         assert result.new != text
+        try:
+            yaml.load(text.removeprefix("\ufeff"), Loader=yaml.CSafeLoader)
+        except (yaml.YAMLError, ValueError, TypeError):
+            continue  # no config before, and none after
         data = yaml.load(result.new.removeprefix("\ufeff"), Loader=yaml.CSafeLoader)
         assert isinstance(data, dict)
         if target == "controller":

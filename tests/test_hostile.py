@@ -1,0 +1,446 @@
+"""Configs, files and surroundings that nobody means well with, or that are merely strange."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import datetime
+import json
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+import areal_conf
+from areal_conf import AllocationError, AllocationMode, ModelAllocation, plan, resolvers
+
+BASE: dict[str, Any] = {
+    "scheduler": {"type": "local"},
+    "cluster": {"n_nodes": 1, "n_gpus_per_node": 8},
+    "actor": {
+        "backend": "fsdp:d4",
+        "kl_ctl": 0.1,
+        "path": "model",
+        "scheduling_strategy": {"type": "separation", "target": None, "fork": True},
+        "weight_update_mode": "disk",
+        "_version": "v1",
+        "use_lora": False,
+        "scheduling_spec": [{"gpu": 1, "cpu": 4, "mem": 32}],
+    },
+    "rollout": {"backend": "sglang:d4", "api_url": None, "scheduling_spec": [{"gpu": 1}]},
+    "critic": {"backend": ""},
+    "ref": {"backend": "", "scheduling_strategy": {"type": "colocation", "target": "actor"}},
+    "teacher": {"engine_type": "train", "train": {"backend": "fsdp:d1"}},
+    "judge": {"backend": "sglang:d1"},
+    "allocation_mode": "",
+    "train_dataset": {"batch_size": 8},
+    "experiment_name": "a",
+    "trial_name": "b",
+    "enable_offload": False,
+    "areal_plan": {"allow": ["AC306"], "cluster": {"n_nodes": 1}},
+}
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place of a config below its root."""
+    if path:
+        yield path
+    items: Any = value.items() if isinstance(value, dict) else ()
+    items = enumerate(value) if isinstance(value, list) else items
+    for key, item in items:
+        yield from paths(item, (*path, key))
+
+
+def with_value(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    """The base config with another value in one place."""
+    config = copy.deepcopy(BASE)
+    section: Any = config
+    for key in path[:-1]:
+        section = section[key]
+    section[path[-1]] = value
+    return config
+
+
+class Evil:
+    """An object that cannot even be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+class EvilMapping(dict[str, Any]):
+    """A mapping that gives nothing out."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        raise RuntimeError("no get")
+
+    def __iter__(self) -> Iterator[str]:
+        raise RuntimeError("no iter")
+
+
+def _nested(depth: int) -> dict[str, Any]:
+    top: dict[str, Any] = {}
+    inner = top
+    for _ in range(depth):
+        inner["a"] = {}
+        inner = inner["a"]
+    return top
+
+
+VALUES = {
+    "huge": 10**400,
+    "huger": -(10**5000),
+    "nan": float("nan"),
+    "inf": float("inf"),
+    "date": datetime.date(2020, 1, 1),
+    "bytes": b"x",
+    "list": [1, [2]],
+    "empty list": [],
+    "other keys": {2: 2, None: 1, True: 3, 1.5: 4},
+    "minus": -1,
+    "true": True,
+    "long": "x" * 100_000,
+    "nul": "\x00",
+    "surrogate": "\ud800",
+    "lines": "a\nb",
+    "shell": "$(touch pwned); `id` && rm -rf '\"",
+    "broken interpolation": "${a",
+    "evil": Evil(),
+    "evil mapping": EvilMapping(a=1),
+    "deep": _nested(3000),
+    "tuple": (1, 2),
+    "set": {1},
+    "function": print,
+    "class": int,
+    "long number": "fsdp:d" + "9" * 5000,
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_any_value_in_any_place_is_planned_or_refused(name: str) -> None:
+    for path in paths(BASE):
+        for launcher in (None, "slurm"):
+            config = with_value(path, VALUES[name])
+            refused: list[AllocationError] = []
+            try:
+                made = plan(config, launcher=launcher)
+                json.loads(made.model_dump_json())
+                refused += [d.error() for d in (*made.errors, *made.warnings)]
+            except AllocationError as error:
+                refused.append(error)
+            assert all(len(str(error)) < 5000 for error in refused)
+
+
+def test_a_dataclass_whose_fields_fail_is_refused() -> None:
+    @dataclasses.dataclass
+    class Actor:
+        backend: str = "fsdp:d8"
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "backend":
+                raise RuntimeError("not now")
+            return super().__getattribute__(name)
+
+    made = plan({"actor": Actor()})
+    assert ("AC309", "actor.backend") in [(e.code, e.path) for e in made.errors]
+
+
+def test_mappings_that_fail_are_refused() -> None:
+    with pytest.raises(AllocationError, match="AC309"):
+        plan(EvilMapping(actor={}))
+
+
+# -- secrets --------------------------------------------------------------------------------------
+
+TOKENS = {
+    "short": "hunter2hunter2",
+    "long": "-".join(f"tok{i:03}" for i in range(40)),
+    "quotes": 'it\'s "a" tok\\en',
+    "number": "987654321",
+}
+FORMS = ("${oc.env:TOKEN}", "${oc.decode:${oc.env:NUMBER}}", "${secret}", "fsdp:${oc.env:TOKEN}")
+
+
+def _shown(config: Any, launcher: str | None) -> str:
+    from io import StringIO
+
+    from rich.console import Console
+
+    from areal_conf import render
+
+    try:
+        made = plan(config, launcher=launcher)
+    except AllocationError as error:
+        return "".join(map(str, error.errors)) + repr(error)
+    page = StringIO()
+    render.diagnostics(made, Console(file=page, width=300))
+    errors = "".join(str(d.error()) for d in (*made.errors, *made.warnings))
+    return made.model_dump_json() + errors + page.getvalue()
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_what_the_environment_holds_is_never_printed(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolvers.register()
+    monkeypatch.setenv("TOKEN", TOKENS[token])
+    monkeypatch.setenv("NUMBER", TOKENS["number"])
+    head, tail = TOKENS[token][:12], TOKENS[token][-12:]
+    for path in paths(BASE):
+        for form in FORMS:
+            config = OmegaConf.create(with_value(path, form))
+            config.secret = "${oc.env:TOKEN}"
+            shown = _shown(config, "slurm" if form == FORMS[0] else None)
+            for secret in (head, tail, TOKENS["number"]):
+                assert secret not in shown, (path, form)
+
+
+def test_a_backend_from_the_environment_is_explained_as_any_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LAYOUT", "fsdp:d4p2")
+    config = OmegaConf.create({"actor": {"backend": "${oc.env:LAYOUT}"}})
+    error = plan(config).errors[0]
+    assert (error.code, error.text, error.span) == ("AC104", "fsdp:d4p2", (7, 9))
+
+
+def test_resolvers_do_not_repeat_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolvers.register()
+    monkeypatch.setenv("TOKEN", "hunter2hunter2")
+    config = OmegaConf.create({"n": "${areal.dp:${oc.env:TOKEN}}"})
+    with pytest.raises(Exception, match="AC1") as refused:
+        _ = config.n
+    assert "hunter2" not in str(refused.value)
+
+
+# -- size -----------------------------------------------------------------------------------------
+
+
+def test_ten_thousand_engines_are_planned_in_linear_time() -> None:
+    def seconds(count: int, spec: str) -> float:
+        config = {f"judge_{i}": {"backend": spec} for i in range(count)}
+        start = time.process_time()
+        made = plan({"actor": {"backend": "fsdp:d8"}, **config})
+        assert len(made.engines) == count + 1
+        return time.process_time() - start
+
+    for spec in ("sglang:d1", "sglang:d4x"):
+        small = max(seconds(1000, spec), 0.05)
+        assert seconds(10_000, spec) < 25 * small
+
+
+def test_files_that_blow_up_are_refused(tmp_path: Path) -> None:
+    bomb = "a0: &a0 [x, x]\n" + "".join(
+        f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 40)
+    )
+    hostile = {
+        "bomb": f"{bomb}actor: {{backend: fsdp:d8}}\nallocation_mode: d8\n",
+        "deep": "a: " + "[" * 20_000 + "]" * 20_000 + "\nallocation_mode: d8\n",
+        "cycle": "actor: &a\n  backend: fsdp:d4p2\n  self: *a\nallocation_mode: d8\n",
+        "keys": "1: x\nnull: y\ntrue: z\n2020-01-01: w\nactor: {backend: fsdp:d8}\n",
+        "nul": "actor: {backend: 'fsdp:d8'}\n\x00",
+        "python": "actor: !!python/object/apply:os.system ['touch pwned']\nallocation_mode: d8\n",
+    }
+    for name, text in hostile.items():
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(text)
+        for command in ("check", "migrate", "plan"):
+            done = areal_conf_command(command, str(file), cwd=tmp_path)
+            assert done.returncode in (0, 1), (name, command, done.stderr)
+            assert "Traceback" not in done.stderr, (name, command, done.stderr)
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_model_files_that_are_none(tmp_path: Path) -> None:
+    contents = {
+        "empty": b"",
+        "text": b"not json",
+        "list": b"[]",
+        "deep": b"[" * 200_000,
+        "deep object": b'{"a":' * 100_000,
+        "nan": b'{"num_attention_heads": NaN, "num_hidden_layers": Infinity}',
+        "bytes": b"\xff\xfe\x00",
+        "huge number": b'{"num_attention_heads": 1' + b"0" * 10_000 + b"}",
+        "large": b'{"a": "' + b"x" * 20_000_000 + b'"}',
+        "strings": b'{"num_attention_heads": "8"}',
+    }
+    for name, content in contents.items():
+        file = tmp_path / f"{name}.json"
+        file.write_bytes(content)
+        with pytest.raises(AllocationError, match="AC4"):
+            plan({"actor": {"backend": "fsdp:d4t2"}}, model=str(file)).raise_for_errors()
+
+
+# -- the command line -----------------------------------------------------------------------------
+
+
+def areal_conf_command(
+    *arguments: str, python: tuple[str, ...] = (), **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run ``areal-conf`` in a process of its own."""
+    environment = {**os.environ, **options.pop("env", {})}
+    return subprocess.run(
+        [sys.executable, *python, "-m", "areal_conf", *arguments],
+        capture_output=True,
+        text=True,
+        errors="surrogateescape",
+        env=environment,
+        timeout=120,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    "python",
+    [
+        ("-O",),
+        ("-OO",),
+        ("-W", "error"),
+        ("-X", "utf8=0"),
+        ("-I",) if not os.environ.get("PYTHONPATH") else (),
+    ],
+    ids=str,
+)
+def test_python_may_be_started_in_any_way(python: tuple[str, ...]) -> None:
+    done = areal_conf_command(
+        "plan", "actor.backend=fsdp:d4p2", "rollout.backend=sglang:d4", python=python
+    )
+    assert done.returncode == 1
+    assert "AC104" in done.stderr
+    assert "Traceback" not in done.stderr
+    done = areal_conf_command("explain", "megatron:(attn:d2t2|ffn:e4)", python=python)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_nothing_depends_on_the_order_of_hashes() -> None:
+    arguments = ("plan", "actor.backend=fsdp:d4p2x", "rollout.backend=sglang:d4m2", "--format=json")
+    told = {
+        areal_conf_command(*arguments, env={"PYTHONHASHSEED": seed}).stdout
+        for seed in ("0", "1", "42")
+    }
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8", "POSIX"])
+@pytest.mark.parametrize("columns", ["1", "20", "1000"])
+def test_any_terminal_will_do(locale: str, columns: str) -> None:
+    environment = {"LC_ALL": locale, "COLUMNS": columns, "NO_COLOR": "1", "PYTHONUTF8": "0"}
+    done = areal_conf_command(
+        "plan", "actor.backend=fsdp:d4", "rollout.backend=sglang:d4", env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    done = areal_conf_command("explain", "fsdp：ｄ４", env=environment)
+    assert done.returncode == 1
+    assert "AC" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["0", "1", "2"])
+def test_closed_streams_end_without_a_traceback(closed: str, tmp_path: Path) -> None:
+    script = f'"$@" {closed}<&-'
+    command = [sys.executable, "-m", "areal_conf", "plan", "actor.backend=fsdp:d4p2"]
+    done = subprocess.run(
+        ["bash", "-c", script, "-", *command], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode in (1, 2)
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_names_of_the_shell_and_strange_paths_are_only_names(tmp_path: Path) -> None:
+    folder = tmp_path / "a b\n$(touch pwned)';\"x"
+    folder.mkdir()
+    file = folder / "we ird=[x],{y}.yaml"
+    text = "allocation_mode: sglang:d4+fsdp:d4\nactor: {path: x}\nrollout: {x: 1}\n"
+    file.write_text(text)
+    for command in (("check",), ("migrate",), ("migrate", "--write")):
+        done = areal_conf_command(*command, str(folder), cwd=tmp_path)
+        assert done.returncode in (0, 1), done.stderr
+        assert "Traceback" not in done.stderr
+    assert "allocation_mode" not in file.read_text()
+    assert [p.name for p in tmp_path.iterdir()] == [folder.name]
+
+
+def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
+    environment = {"HOME": "/proc/nowhere", "XDG_CACHE_HOME": "/proc/nowhere", "TMPDIR": "/tmp"}
+    done = areal_conf_command(
+        "plan", "actor.backend=fsdp:d4", "rollout.backend=sglang:d4", env=environment, cwd="/"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+# -- threads and processes ------------------------------------------------------------------------
+
+PUBLIC: list[Any] = [
+    ModelAllocation.from_str("megatron[actor]:(attn:d2t2|ffn:t2e2)"),
+    ModelAllocation.from_str("sglang:d2t4").parallel,
+    areal_conf.SchedulingStrategy("colocation", "actor"),
+    AllocationMode.from_str("sglang[rollout]:d4+fsdp[actor]:d4|fsdp[critic]:d4"),
+    areal_conf.AllocationType.COLOCATE,
+]
+
+
+def _echo(value: Any) -> tuple[Any, str]:
+    return value, str(ModelAllocation.from_str("fsdp:t2d4"))
+
+
+def test_every_public_value_can_be_pickled() -> None:
+    made = plan({"actor": {"backend": "fsdp:d4p2"}, "rollout": {"backend": "sglang:d4"}})
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        for value in PUBLIC:
+            again = pickle.loads(pickle.dumps(value, protocol))
+            assert again == value
+            assert copy.deepcopy(value) == value
+    again = pickle.loads(pickle.dumps(made))
+    assert again.model_dump_json() == made.model_dump_json()
+    with pytest.raises(AllocationError) as refused:
+        made.raise_for_errors()
+    assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_values_go_to_other_processes_and_come_back(method: str) -> None:
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        for value, text in pool.map(_echo, PUBLIC):
+            assert value in PUBLIC
+            assert text == "fsdp:d4t2"
+
+
+def test_sixteen_threads_read_the_same() -> None:
+    resolvers.register()
+    good = [f"megatron:d{d}t{t}e{e}" for d in (2, 4, 8) for t in (1, 2, 4) for e in (1, 2)]
+    bad = ["fsdp:d4p2", "torch:d8", "sglang:(d4", "d4"]
+    ModelAllocation.from_str("fsdp:d8")
+    from areal_conf import allocation
+
+    def work(seed: int) -> list[str]:
+        out = []
+        for i in range(150):
+            spec = [*good, *bad][(seed * 7 + i) % len([*good, *bad])]
+            if i % 50 == 0:
+                allocation._CACHE.clear()
+                resolvers.register()
+            try:
+                out.append(f"{spec} {ModelAllocation.from_str(spec)}")
+            except AllocationError as error:
+                out.append(f"{spec} {error.code}")
+            config = OmegaConf.create(
+                {"actor": {"backend": good[i % len(good)]}, "n": "${areal.gpus:}"}
+            )
+            out.append(f"{config.actor.backend} {config.n}")
+        return out
+
+    with ThreadPoolExecutor(16) as pool:
+        told = {line for lines in pool.map(work, range(16)) for line in lines}
+    assert len({line.split()[0] for line in told} ^ {*good, *bad}) == 0
+    assert len(told) == 2 * len(good) + len(bad)
