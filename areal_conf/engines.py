@@ -45,6 +45,10 @@ _CLUSTER = {"n_nodes": 1, "n_gpus_per_node": 0, "cpus_per_node": 1, "mem_per_nod
 """Numbers of a cluster section, and the least each may be."""
 
 
+_MAX_BITS = 4096
+"""Of a number: Python refuses to print longer ones."""
+
+
 class View:
     """One mapping of a config, read without resolving its neighbours."""
 
@@ -93,6 +97,8 @@ class View:
                 value = data.get(key, default) if key in data else default
         except Exception as error:
             raise self._unresolved(key, error) from None
+        if type(value) is int and value.bit_length() > _MAX_BITS:
+            raise self._unresolved(key, OverflowError())
         return default if isinstance(value, str) and value == "???" else value
 
     def section(self, key: str) -> View | None:

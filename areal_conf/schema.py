@@ -122,16 +122,20 @@ EXPERIMENTS: dict[str, type[Experiment]] = {
 
 
 def build(name: str) -> DictConfig:
-    """The experiment `name` as an open config: typed where a field is named, else free."""
+    """The experiment `name` as an open config: typed where a field is named, else free.
+
+    The fields keep their types; the mappings around them have none. So an app whose own root or
+    section is a dataclass can merge with it, and a section can be null (no such engine).
+    """
     from omegaconf import DictConfig, OmegaConf
 
-    def opened(node: Any) -> None:
-        if isinstance(node, DictConfig):
-            OmegaConf.set_struct(node, False)
-            for key in node:
-                opened(node._get_node(key))
+    def opened(node: Any) -> Any:
+        if not isinstance(node, DictConfig):
+            return node
+        mapping = DictConfig({key: opened(node._get_node(key)) for key in node})
+        OmegaConf.set_struct(mapping, False)
+        return mapping
 
-    cfg = OmegaConf.structured(EXPERIMENTS[name])
-    opened(cfg)
+    cfg = opened(OmegaConf.structured(EXPERIMENTS[name]))
     assert isinstance(cfg, DictConfig)
     return cfg
