@@ -70,9 +70,16 @@ docs() { # the site, into site/; a link that leads nowhere is an error
   NO_MKDOCS_2_WARNING=1 .venvs/docs/bin/mkdocs build --strict --quiet
 }
 
-apps() { # configs of packages that nobody here wrote, and pre-commit
-  environment hydra13 -e '.[test,lint]' 'hydra-core==1.3.*' 'omegaconf==2.3.*' pre-commit
-  .venvs/hydra13/bin/python -m pytest -m apps tests
+apps() { # configs of packages that nobody here wrote, and pre-commit; both Hydra lines
+  apps_on apps13 'hydra-core==1.3.*' 'omegaconf==2.3.*' pre-commit
+  apps_on apps14 hydra-core==1.4.0.dev1 omegaconf==2.4.0.dev2
+}
+
+apps_on() { # NAME PACKAGE...
+  environment "$@" -e '.[test]' hydra-zen==0.17.2 hydra-colorlog==1.2.0
+  # Of these two only the config directories are used, without torch and all that they depend on.
+  ".venvs/$1/bin/pip" install --quiet --no-deps verl==0.9.1 litdet==0.1.0
+  ".venvs/$1/bin/python" -m pytest -m apps tests
 }
 
 fuzz() { # 8 seconds a target, with atheris; skipped with a reason where it cannot be installed
