@@ -99,7 +99,9 @@ def run_block(block: Block, directory: Path, before: str) -> None:
     else:
         for command, expected in commands(block.body):
             shown = run(["bash", "-c", command], directory).stdout
-            assert matches(shown, expected), f"$ {command}\n{shown}"
+            if not matches(shown, expected):  # what stands there may leave the notes of stderr out
+                quiet = run(["bash", "-c", f"{command} 2>/dev/null"], directory).stdout
+                assert matches(quiet, expected), f"$ {command}\n{shown}"
 
 
 def commands(body: str) -> Iterator[tuple[str, str]]:
@@ -136,6 +138,13 @@ def test_page(page: Path, tmp_path: Path) -> None:
             raise AssertionError(f"{page.name}:{block.line}: {error}") from None
         if block.language == "python" and block.title is None:
             python += block.body
+
+
+def test_every_block_says_what_it_is() -> None:
+    """Else a command could stand in a block that nothing runs."""
+    for page in PAGES:
+        untold = [block.line for block in blocks(page) if not block.language]
+        assert not untold, f"{page.name}: write a language (text, if none) at lines {untold}"
 
 
 def test_links_lead_somewhere() -> None:
