@@ -273,7 +273,7 @@ def wrong_type(
     value: object, expected: str, *, hint: str, path: str | None = None
 ) -> AllocationError:
     """AC309: `value` is of the wrong type; the message names the type and the value."""
-    shown = _safe_repr(value)
+    shown = safe_repr(value)
     return AllocationError(
         "AC309",
         f"expected {expected}, got {type(value).__name__}: {clip(shown)}",
@@ -283,7 +283,8 @@ def wrong_type(
     )
 
 
-def _safe_repr(value: object) -> str:
+def safe_repr(value: object) -> str:
+    """``repr(value)``, or words for it where that fails."""
     try:
         return repr(value)
     except Exception as error:  # a broken __repr__ must not hide what is wrong

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from areal_conf.engines import Experiment, View
-from areal_conf.errors import AllocationError, Finding, clip
+from areal_conf.errors import AllocationError, Finding, clip, safe_repr
 from areal_conf.resolve import Engine
 from areal_conf.rules import Facts, Rule
 from areal_conf.versions import AFTER_2_0, V2_0
@@ -161,9 +161,10 @@ def controller_versions(facts: Facts) -> Iterator[Finding]:
     rollout = _value(facts, "rollout._version", "v1")
     if actor != rollout:
         path = pair[0].section.view.at("_version")
-        shown = f"actor._version is {clip(str(actor))}, rollout._version {clip(str(rollout))}"
-        hint = f"write {path}={clip(str(rollout))}, or the other way round"
-        found = _refused(facts, "AC315", shown, path, hint, clip(str(actor)))
+        ours, other = (clip(v if isinstance(v, str) else safe_repr(v)) for v in (actor, rollout))
+        shown = f"actor._version is {ours}, rollout._version {other}"
+        hint = f"write {path}={other}, or the other way round"
+        found = _refused(facts, "AC315", shown, path, hint, ours)
         yield found if facts.areal >= V2_0 else found._replace(severity="warning")
 
 

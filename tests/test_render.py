@@ -160,7 +160,7 @@ def test_a_diagnostic_underlines_what_is_wrong() -> None:
 
 def test_errors_come_before_warnings() -> None:
     screen = Screen(width=200)
-    render.diagnostics(plan(config(actor="fsdp:d4p2", rollout="sglang:d2")), screen.console)
+    render.diagnostics(plan(config(actor="fsdp:d4p2", rollout="sglang[x]:d2")), screen.console)
     heads = [line.split(":")[0] for line in screen.lines if ": AC" in line]
     assert heads == ["error", "warning"]
 
