@@ -28,7 +28,7 @@ import make_pages  # noqa: E402
 import railroad  # noqa: E402
 
 RUN_ELSEWHERE = {"reference/errors.md"}  # tests/test_error_codes.py
-PAGES = [p for p in (REPOSITORY / "README.md", REPOSITORY / "README.zh.md") if p.exists()]
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "README.zh.md"]
 PAGES += sorted(p for p in DOCS.rglob("*.md") if str(p.relative_to(DOCS)) not in RUN_ELSEWHERE)
 LANGUAGES = {"bash", "console", "python"}
 _BLOCK = re.compile(
@@ -145,6 +145,14 @@ def test_every_block_says_what_it_is() -> None:
     for page in PAGES:
         untold = [block.line for block in blocks(page) if not block.language]
         assert not untold, f"{page.name}: write a language (text, if none) at lines {untold}"
+
+
+def test_both_readmes_have_the_same_commands() -> None:
+    english, chinese = (
+        [re.sub(r" +#.*", "", block.body) for block in blocks(REPOSITORY / name)]
+        for name in ("README.md", "README.zh.md")
+    )
+    assert english == chinese
 
 
 def test_links_lead_somewhere() -> None:
