@@ -327,4 +327,4 @@ def test_no_color() -> None:
 def test_moe_guide_shows_the_error_as_it_is() -> None:
     guide = Path(__file__).parent.parent / "docs" / "guides" / "moe.md"
     error = refused("megatron:(attn:d4p2t2c2|ffn:d4p2t4e2)")
-    assert f"```\n{error}\n```" in guide.read_text(encoding="utf-8")
+    assert f"```text\n{error}\n```" in guide.read_text(encoding="utf-8")
