@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import shlex
 import subprocess
 import sys
@@ -26,7 +27,7 @@ import make_pages  # noqa: E402
 
 CONTENT: dict[str, Any] = make_pages.examples()
 ENTRIES: dict[str, dict[str, Any]] = CONTENT["codes"]
-NO_EXAMPLE = {"AC322", "AC323", "AC527"}
+NO_EXAMPLE = {"AC527"}
 
 
 def run(command: str) -> str:
@@ -81,7 +82,7 @@ def test_example(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     if code in NO_EXAMPLE:
         return
     shown = run_python(entry["python"]) if "python" in entry else run(entry["example"])
-    assert code in shown, shown
+    assert re.search(rf"\b{code}\b", shown), shown
     if "fixed" in entry:
         fixed = run(entry["fixed"])
-        assert code not in fixed, fixed
+        assert not re.search(rf"\b{code}\b", fixed), fixed
