@@ -176,7 +176,7 @@ def models(text: str) -> None:
     except AllocationError as error:
         check_error(error, None, ("AC309", "AC4"))
         return
-    except (ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError):  # a text is the path of a file that is not there
         return
     for spec in ("megatron:d2t2p2e2", "fsdp:d2t2c2", "sglang:t8", "archon:d4t2p2", "vllm:d1"):
         check_model(ModelAllocation.from_str(spec), facts)
