@@ -1,10 +1,22 @@
-"""Writing files so that a crash or a full disk leaves the old one."""
+"""Writing files so that a crash, a kill or a full disk leaves the old one, whole."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tempfile
+import secrets
+import stat
+import time
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+_PATIENCE = 2.0
+"""Seconds that another process has to finish writing the same file."""
 
 
 class FileChangedError(Exception):
@@ -14,7 +26,11 @@ class FileChangedError(Exception):
 def write_atomically(path: Path, content: str | bytes, expected: bytes | None = None) -> None:
     """Replace the file at `path` by `content` in one step.
 
-    A symlink stays one (its target is replaced), and the file keeps its mode.
+    A symlink stays one (its target is replaced), and the file keeps its mode, and its owner where
+    that is allowed. What is no regular file (``/dev/stdout``, a pipe) is written to instead.
+
+    A process that is killed meanwhile may leave ``.NAME.areal-conf`` beside the file; the next one
+    that writes the file removes it.
 
     Args:
         path: the file.
@@ -25,27 +41,109 @@ def write_atomically(path: Path, content: str | bytes, expected: bytes | None = 
         OSError: where the directory cannot be written; the old file is untouched.
         FileChangedError: where the file does not hold `expected`; it is untouched.
     """
-    target = Path(os.path.realpath(path))
     data = content.encode() if isinstance(content, str) else content
-    handle, name = tempfile.mkstemp(prefix=f".{target.name[:64]}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
+    old = _status(path)
+    if old is not None and not stat.S_ISREG(old.st_mode):
+        path.write_bytes(data)
+        return
+    target = Path(os.path.realpath(path))
+    handle, name = _open_beside(target, 0o600 if old else 0o666)
+    with os.fdopen(handle, "wb") as file:  # open to the end: it holds the lock
+        try:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, _mode(target))
-        if expected is not None and target.read_bytes() != expected:
-            raise FileChangedError(path)
-        os.replace(name, target)
-    except BaseException:
-        os.unlink(name)
-        raise
+            if expected is not None and target.read_bytes() != expected:
+                raise FileChangedError(path)
+            if old is not None:
+                _take_over(name, old)
+            os.replace(name, target)
+        except BaseException:
+            if _is_named(handle, name):
+                os.unlink(name)
+            raise
 
 
-def _mode(target: Path) -> int:
+def _status(path: Path) -> os.stat_result | None:
     try:
-        return target.stat().st_mode & 0o7777
+        return path.stat()
     except FileNotFoundError:
-        mask = os.umask(0)
-        os.umask(mask)
-        return 0o666 & ~mask
+        return None
+
+
+def _take_over(name: str, old: os.stat_result) -> None:
+    """Give the new file the owner and the mode of the old one."""
+    new = os.stat(name)
+    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+        with contextlib.suppress(OSError):
+            os.chown(name, old.st_uid, old.st_gid)
+    os.chmod(name, stat.S_IMODE(old.st_mode))
+
+
+def _open_beside(target: Path, mode: int) -> tuple[int, str]:
+    """A new file beside `target`, as descriptor and name, that nobody else writes to.
+
+    Its name is always the same, so that what a killed process left is found; another name where
+    files cannot be locked, or where what bears that name cannot be removed.
+    """
+    stem = str(target.with_name(f".{target.name[:48]}"))
+    if fcntl is not None:
+        with contextlib.suppress(OSError):
+            name = f"{stem}.areal-conf"
+            return _open_locked(name, mode), name
+    name = f"{stem}.{secrets.token_hex(8)}.areal-conf"
+    return os.open(name, _NEW, mode), name
+
+
+def _open_locked(name: str, mode: int) -> int:
+    """Create the file `name`, and lock it.
+
+    Raises:
+        OSError: files cannot be locked here, or one of that name is there and stays.
+    """
+    while True:
+        try:
+            handle = os.open(name, _NEW, mode)
+        except FileExistsError:
+            _remove_leftover(name)
+            continue
+        try:
+            _lock(handle)
+        except BaseException:
+            os.unlink(name)
+            os.close(handle)
+            raise
+        if _is_named(handle, name):  # else another process took it for a leftover
+            return handle
+        os.close(handle)
+
+
+def _remove_leftover(name: str) -> None:
+    """Remove what a killed process left, or wait for a living one to be done with it."""
+    with contextlib.suppress(FileNotFoundError):
+        handle = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            _lock(handle)
+            if _is_named(handle, name):
+                os.unlink(name)
+        finally:
+            os.close(handle)
+
+
+def _lock(handle: int) -> None:
+    """Lock an open file; BlockingIOError where another process does not let go of it."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _is_named(handle: int, name: str) -> bool:
+    """Whether `name` is still the file that is open."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(handle), os.stat(name, follow_symlinks=False))
+    return False

@@ -7,7 +7,6 @@ only reported (`areal_conf.legacy_uses`).
 from __future__ import annotations
 
 import argparse
-import contextlib
 import difflib
 import os
 import sys
@@ -155,16 +154,13 @@ def kind_of(path: Path) -> Kind | None:
 
 def find_files(paths: Iterable[Path]) -> Iterator[Path]:
     """The files to look at, each once; in directories, not those of hidden or vendored folders."""
-    seen: set[tuple[int, int]] = set()
+    seen: set[str] = set()
     for path in paths:
         for found in _below(path) if path.is_dir() else (path,):
-            with contextlib.suppress(OSError):
-                status = found.stat()
-                key = (status.st_dev, status.st_ino)
-                if key in seen:
-                    continue
-                seen.add(key)
-            yield found
+            real = os.path.realpath(found)
+            if real not in seen:
+                seen.add(real)
+                yield found
 
 
 def _below(directory: Path) -> Iterator[Path]:

@@ -555,6 +555,14 @@ def test_a_symlink_stays_one_and_its_file_is_migrated_once(
     assert path.read_text() == MIGRATED
 
 
+def test_each_name_of_a_file_is_migrated(tree: Path) -> None:
+    """Writing a file anew parts it from its hard links."""
+    path = tree / "configs" / "grpo.yaml"
+    os.link(path, tree / "other.yaml")
+    assert migrate("--write", tree) == 0
+    assert path.read_text() == (tree / "other.yaml").read_text() == MIGRATED
+
+
 def test_hidden_and_vendored_folders_are_not_searched(tree: Path) -> None:
     for folder in (".hydra", "node_modules", "env"):
         (tree / folder).mkdir()
