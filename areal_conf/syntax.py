@@ -373,7 +373,7 @@ class _Parser:
             self.bad_ffn_p(ffn["p"], p)
         if "d" in get_f:
             if (other := get_f["d"] * ffn_p * etp * e) != world:
-                self.bad_ffn_world(ffn, world, other, sizes)
+                self.bad_ffn_world(backend, ffn, other, sizes)
         elif world % (p * etp * e):
             self.bad_ffn_d(backend, ffn, sizes)
         if not self.faults and (broken := broken_rules(backend, sizes)):
@@ -789,15 +789,23 @@ class _Parser:
     def bad_folded_mesh(
         self, backend: Backend, ffn: dict[str, _Dim], sizes: Sizes, broken: list[str]
     ) -> None:
-        legal = legal_expert_sizes(backend, sizes)
+        fixes, advice = self.other_ffn(backend, ffn, sizes)
+        self.fault("AC204", *_extent(ffn), "; ".join(broken), *fixes, advice=advice)
+
+    def other_ffn(self, backend: Backend, ffn: dict[str, _Dim], s: Sizes) -> tuple[list[str], str]:
+        """The text with every other e in its ffn section, nearest first, and what to say of it.
+
+        The expert tensor size stays as it is, unless no e goes with it.
+        """
         start, end = _extent(ffn)
-        near = sorted(legal, key=lambda x: (abs(x - sizes.e), x))
-        fixes = [self.swap(start, end, f"{f't{sizes.etp}' * (sizes.etp > 1)}e{x}") for x in near]
-        fixes += [self.swap(start, end, f"e{x}") for x in _by_nearness(sizes.e, sizes.world)]
-        advice = (
-            f"legal e with etp {sizes.etp}: {_listed(legal)}" if legal else "etp must be 1 or t"
-        )
-        self.fault("AC204", start, end, "; ".join(broken), *fixes, advice=advice)
+        etp, legal = s.etp, legal_expert_sizes(backend, s)
+        advice = f"legal e with etp {etp}: {_listed(legal)}"
+        if not legal:
+            advice = f"etp {etp} goes with no e: here it is 1"
+            etp, legal = 1, legal_expert_sizes(backend, s._replace(etp=1))
+        near = sorted(legal, key=lambda x: (abs(x - s.e), x))
+        sections = (f"t{etp}" * (etp > 1) + f"e{x}" for x in near if (etp, x) != (s.etp, s.e))
+        return [self.swap(start, end, section) for section in sections], advice
 
     def bad_folding(self, backend: Backend, opening: re.Match[str]) -> None:
         start = self.skip_blanks(opening.start())
@@ -820,34 +828,21 @@ class _Parser:
         fixes = (self.swap(dim.start, dim.end, f"p{p}"), self.swap(dim.start, dim.end, ""))
         self.fault("AC201", dim.start, dim.end, message, *fixes, advice="p of ffn may be left out")
 
-    def bad_ffn_world(self, ffn: dict[str, _Dim], attn_world: int, world: int, s: Sizes) -> None:
-        start, end = _extent(ffn)
+    def bad_ffn_world(self, backend: Backend, ffn: dict[str, _Dim], world: int, s: Sizes) -> None:
         d = ffn["d"]
-        fixes = [self.swap(d.start, d.end, "")]
+        fixes, advice = self.other_ffn(backend, ffn, s)
         rest = s.p * s.etp * s.e
-        if attn_world % rest == 0:
-            fixes.insert(0, self.swap(d.start, d.end, f"d{attn_world // rest}"))
-        fixes += [self.swap(start, end, f"e{x}") for x in _by_nearness(s.e, attn_world // s.p)]
-        message = f"world size is {attn_world} in attn and {world} in ffn"
-        self.fault(
-            "AC202", start, end, message, *fixes, advice="d of ffn may be left out: it is derived"
-        )
+        if s.world % rest == 0:
+            derived = [self.swap(d.start, d.end, new) for new in (f"d{s.world // rest}", "")]
+            fixes = [*derived, *fixes]
+            advice = f"d of ffn may be left out: it is derived; {advice}"
+        message = f"world size is {s.world} in attn and {world} in ffn"
+        self.fault("AC202", *_extent(ffn), message, *fixes, advice=advice)
 
     def bad_ffn_d(self, backend: Backend, ffn: dict[str, _Dim], s: Sizes) -> None:
-        start, end = _extent(ffn)
-        legal = legal_expert_sizes(backend, s)
-        t = f"t{s.etp}" * (s.etp > 1)
-        fixes = [
-            self.swap(start, end, f"{t}e{x}") for x in sorted(legal, key=lambda x: abs(x - s.e))
-        ] + [self.swap(start, end, "e1")]
-        self.fault(
-            "AC203",
-            start,
-            end,
-            f"d of ffn would be {s.world} / (p{s.p} * t{s.etp} * e{s.e}), which is not whole",
-            *fixes,
-            advice=f"legal e here: {_listed(legal) or 'none'}",
-        )
+        fixes, advice = self.other_ffn(backend, ffn, s)
+        message = f"d of ffn would be {s.world} / (p{s.p} * t{s.etp} * e{s.e}), which is not whole"
+        self.fault("AC203", *_extent(ffn), message, *fixes, advice=advice)
 
     def bad_letter_in_section(self, section: str, letter: str, dim: _Dim) -> None:
         name = DIMENSIONS[letter].name
@@ -959,13 +954,6 @@ def _sizes(dims: dict[str, _Dim]) -> dict[str, int]:
 
 def _extent(dims: dict[str, _Dim]) -> Span:
     return min(d.start for d in dims.values()), max(d.end for d in dims.values())
-
-
-def _by_nearness(wanted: int, world: int) -> list[int]:
-    return sorted(
-        (x for x in range(1, min(world, 256) + 1) if world % x == 0),
-        key=lambda x: (abs(x - wanted), x),
-    )
 
 
 def _listed(values: list[int]) -> str:

@@ -418,6 +418,21 @@ def test_refused(code: str, text: str, span: tuple[int, int], hints: list[str]) 
             ModelAllocation.from_str(spec)
 
 
+@pytest.mark.parametrize(
+    ("text", "offers", "note"),
+    [
+        ("megatron:(attn:d4t2|ffn:d2t2e4)", ["d1t2e4", "t2e4", "t2e2"], "with etp 2: 1, 2, 4"),
+        ("megatron:(attn:d4|ffn:t2e8)", ["t2e2", "t2e1"], "with etp 2: 1, 2"),
+        ("megatron:(attn:d4t2|ffn:d2t3e4)", ["e4", "e2", "e1"], "etp 3 goes with no e: here it is"),
+        ("archon:(attn:d4t2|ffn:t4e2)", ["e2", "e1", "e4"], "etp 4 goes with no e: here it is 1"),
+    ],
+)
+def test_a_hint_for_experts_keeps_etp_or_says_so(text: str, offers: list[str], note: str) -> None:
+    hint = refused(text).hint
+    assert [one.partition("ffn:")[2].rstrip(")") for one in offered(hint)] == offers
+    assert note in hint
+
+
 def test_every_code_of_the_language_has_rows() -> None:
     codes = {code for code, *_ in refused_rows()} | {"AC109"}
     assert codes == {code for code in CODES if code[:3] in ("AC1", "AC2")}
