@@ -86,10 +86,8 @@ class ParallelStrategy:
     @property
     def expert_data_parallel_size(self) -> int:
         """Replicas of each expert; d where there is no expert mesh (e and etp are 1)."""
-        etp_e = self.expert_tensor_parallel_size * self.expert_parallel_size
-        if etp_e == 1:
-            return self.data_parallel_size
-        return self.world_size // (self.pipeline_parallel_size * etp_e)
+        s = self.sizes
+        return s.world // (s.p * s.etp * s.e) if s.expert_mesh else s.d
 
     @property
     def tp_size(self) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.errors import CompactHydraException
 from hydra.experimental.callback import Callback
 
-from areal_conf.errors import AllocationError
+from areal_conf.errors import AllocationError, counted
 from areal_conf.granted import slurm_mismatch
 from areal_conf.legacy import warn_once
 from areal_conf.overrides import as_typed
@@ -159,12 +159,13 @@ def _world_size_mismatch(made: Plan) -> AllocationError | None:
         return None
     if int(started) == actor.world_size:
         return None
+    ranks = counted(int(started), "rank")
     return AllocationError(
         "AC308",
-        f"torchrun started {started} ranks (WORLD_SIZE), the actor has {actor.world_size}",
+        f"torchrun started {ranks} (WORLD_SIZE), the actor has {actor.world_size}",
         text=actor.spec,
         path="actor.backend",
-        hint=f"start {actor.world_size} ranks, or write a backend of {started} ranks",
+        hint=f"start {counted(actor.world_size, 'rank')}, or write a backend of {started}",
     )
 
 
@@ -258,12 +259,12 @@ def _write(made: Plan, directory: Path) -> None:
 
 def _summary(made: Plan) -> list[str]:
     lines = [
-        f"{name}: {engine.spec or '-'} on {engine.gpus} GPUs"
+        f"{name}: {engine.spec or '-'} on {counted(engine.gpus, 'GPU')}"
         + (f", colocated with {engine.colocated_with}" if engine.colocated_with else "")
         + (f", inactive ({engine.inactive_because})" if engine.inactive_because else "")
         for name, engine in made.engines.items()
     ]
-    have = f" of {made.cluster.gpus}" if made.cluster else ""
-    lines.append(f"total: {made.total_gpus}{have} GPUs")
+    total = counted(made.total_gpus, "GPU")
+    lines.append(f"total: {total}" + (f" of {made.cluster.gpus:,}" if made.cluster else ""))
     lines += [f"{d.code}: {d.message}" for d in made.warnings]
     return lines

@@ -33,6 +33,11 @@ class Sizes(NamedTuple):
         """Number of ranks; expert sizes re-use the ranks that are there."""
         return self.d * self.t * self.p * self.c
 
+    @property
+    def expert_mesh(self) -> bool:
+        """Whether experts are dealt over the ranks in a way of their own."""
+        return self.e * self.etp > 1
+
 
 @dataclass(frozen=True)
 class Dimension:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from areal_conf._version import __version__
-from areal_conf.errors import CODES
+from areal_conf.errors import CODES, counted
 
 if TYPE_CHECKING:
     from areal_conf.lint import FileFinding
@@ -71,9 +71,6 @@ def _linted(names: Sequence[str], allow: Sequence[str]) -> tuple[int, list[FileF
 
 
 def _summary(files: int, findings: Sequence[FileFinding], errors: int) -> str:
-    def counted(count: int, what: str) -> str:
-        return f"{count} {what}{'' if count == 1 else 's'}"
-
     told = [counted(errors, "error"), counted(len(findings) - errors, "warning")]
     told = [text for text in told if not text.startswith("0 ")]
     return f"{counted(files, 'file')} checked: {' and '.join(told) or 'nothing wrong'}"

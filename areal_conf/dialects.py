@@ -34,7 +34,7 @@ from areal_conf.allocation import (
     trusted_allocation,
 )
 from areal_conf.backends import BACKENDS, OLD_LETTERS, Backend, Role
-from areal_conf.errors import AllocationError, clip, wrong_type
+from areal_conf.errors import AllocationError, clip, counted, wrong_type
 from areal_conf.syntax import parse_spec
 
 EXAMPLE = "sglang:d4+fsdp:d4"
@@ -638,7 +638,7 @@ class _Reader:
                     read.start,
                     read.end,
                     f"{one} shares the GPUs of {other} and has {mine}, not {theirs}",
-                    f"give {one} {theirs} GPUs, or join it with + for GPUs of its own",
+                    f"give {one} {counted(theirs, 'GPU')}, or join it with + for GPUs of its own",
                 )
 
     def evaluation(self) -> None:

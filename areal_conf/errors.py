@@ -132,6 +132,11 @@ def clip(text: str, limit: int = _MAX_SHOWN) -> str:
     return "".join(map(_shown, text))
 
 
+def counted(count: int, what: str) -> str:
+    """``1 node``, ``2 nodes``."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def _shown(char: str) -> str:
     return char if char.isprintable() else char.encode("unicode_escape", "replace").decode("ascii")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from areal_conf.errors import AllocationError
+from areal_conf.errors import AllocationError, counted
 
 
 def slurm_mismatch() -> AllocationError | None:
@@ -52,5 +52,5 @@ def _given(variable: str) -> int | None:
 
 
 def _shown(nodes: int | None, gpus: int | None) -> str:
-    count = "1 node" if nodes == 1 else f"{nodes} nodes"
-    return count if gpus is None else f"{count} of {gpus} GPUs"
+    count = "? nodes" if nodes is None else counted(nodes, "node")
+    return count if gpus is None else f"{count} of {counted(gpus, 'GPU')}"

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from areal_conf.errors import counted
 from areal_conf.export_command import report
 from areal_conf.plan_command import (
     add_judging_arguments,
@@ -89,7 +90,8 @@ def description(job: Job) -> list[str]:
     ]
     servers, actor = job.plan.engines.get("rollout"), job.plan.engines.get("actor")
     if servers and servers.gpus and servers.instances:
-        what = f"{servers.instances} of {servers.backend}, {servers.instance_size} GPUs each"
+        size = counted(servers.instance_size or 0, "GPU")
+        what = f"{servers.instances} of {servers.backend}, {size} each"
         lines.append(f"servers:     {what}")
     if actor and actor.active:
         lines.append(f"ranks:       {actor.world_size} of {actor.spec}, running {job.script}")
@@ -110,5 +112,5 @@ def _rank_variables(job: Job) -> list[str]:
     """Variables that AReaL's launchers give to the ranks besides those of torchrun."""
     servers = job.plan.engines.get("rollout")
     count = servers.instances if servers and servers.gpus else 0
-    addresses = f"<{count} addresses>" if count else ""
+    addresses = f"<{count} address{'es' * (count > 1)}>" if count else ""
     return ["AREAL_SPMD_MODE=1", f"AREAL_LLM_SERVER_ADDRS={addresses}"]

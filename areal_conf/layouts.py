@@ -24,7 +24,7 @@ from areal_conf.backends import (
     expert_sizes,
     legal_expert_tensor_sizes,
 )
-from areal_conf.errors import AllocationError, wrong_type
+from areal_conf.errors import AllocationError, counted, wrong_type
 from areal_conf.syntax import STAR, Pattern, parse_pattern
 
 if TYPE_CHECKING:
@@ -166,14 +166,14 @@ def nothing_valid(
     space = Space.of(pattern, model)
     count = space.gpus_or(gpus)
     if model is not None and any(Space.of(pattern).layouts(count)):
-        why = f"no layout of {count} GPUs fits the model {model.source}".rstrip()
+        why = f"no layout of {counted(count, 'GPU')} fits the model {model.source}".rstrip()
         hint = "leave more sizes open, or give another number of GPUs"
     elif count % space.unit:
         near = sorted({max(space.unit, count - count % space.unit), count + -count % space.unit})
-        why = f"{count} GPUs are no multiple of the fixed sizes' product {space.unit}"
+        why = f"the fixed sizes' product {space.unit} does not divide {counted(count, 'GPU')}"
         hint = f"give {' or '.join(map(str, near))} GPUs, or leave more sizes open"
     else:
-        why = f"{pattern.strip()} has no valid layout of {count} GPUs"
+        why = f"{pattern.strip()} has no valid layout of {counted(count, 'GPU')}"
         row = space.pattern.backend
         hint = f"leave more sizes open: {row.name}:{''.join(f'{x}*' for x in row.dims)}@{count}"
     return AllocationError("AC603", why, text=pattern, hint=hint)

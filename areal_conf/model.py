@@ -451,7 +451,7 @@ def _kv_heads_split_or_replicate(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     "AC403",
     "p",
     "pipeline stages <= layers (stages = p, Megatron: p x virtual pipeline size)",
-    message="p{s.p} makes more pipeline stages than the {m.layers} layers of the model",
+    message="p{s.p} makes more pipeline stages than the model has layers ({m.layers})",
     advice="every stage needs a layer: there are {m.layers}",
     sources={"sglang": _SGLANG_LAYERS, "vllm": _VLLM_LAYERS, "megatron": _MCORE_LAYERS},
 )
@@ -470,7 +470,7 @@ def _stages_over_layers(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     "AC403",
     "p",
     "stages <= layers + 2 (stages = 2p; p with the schedule 1F1B)",
-    message="p{s.p} makes more pipeline stages than the {m.layers} layers of the model can fill",
+    message="p{s.p} makes more pipeline stages than the model's layers ({m.layers}) can fill",
     advice="archon puts 2 stages on a rank (1 with archon.pp_schedule=1F1B) and needs at most "
     "{m.layers} + 2 stages",
     sources={"archon": _ARCHON_LAYERS},

@@ -17,7 +17,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import CompactHydraException
 
 from areal_conf.app import PlanRefused
-from areal_conf.errors import AllocationError
+from areal_conf.errors import AllocationError, counted
 
 if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
@@ -39,7 +39,7 @@ class Need(NamedTuple):
         return {"CPU": self.cpus, **({"GPU": self.gpus} if self.gpus else {})}
 
     def __str__(self) -> str:
-        return f"{self.nodes} node{'s' * (self.nodes > 1)} of {self.gpus} GPUs"
+        return f"{counted(self.nodes, 'node')} of {counted(self.gpus, 'GPU')}"
 
 
 @dataclass

@@ -26,7 +26,7 @@ from rich.text import Text
 
 from areal_conf.allocation import ModelAllocation
 from areal_conf.backends import BACKENDS, DIMENSIONS
-from areal_conf.errors import AllocationError, Finding, underline
+from areal_conf.errors import AllocationError, Finding, counted, underline
 from areal_conf.placement import Device, Mesh, RankOrder
 
 if TYPE_CHECKING:
@@ -130,11 +130,6 @@ def _span(bounds: Sequence[object]) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
-def counted(count: int, what: str) -> str:
-    """``1 node``, ``2 nodes``."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
-
-
 # -- the plan -----------------------------------------------------------------------------------
 
 
@@ -215,7 +210,7 @@ def summary(plan: Plan) -> list[str]:
     cluster = plan.cluster
     have = cluster.n_nodes * cluster.n_gpus_per_node
     shape = f"{counted(cluster.n_nodes, 'node')} × {counted(cluster.n_gpus_per_node, 'GPU')}"
-    line = f"{plan.total_gpus:,} of {have:,} GPUs · {shape} · {mode}"
+    line = f"{plan.total_gpus:,} of {counted(have, 'GPU')} · {shape} · {mode}"
     used = {d for e in plan.engines.values() for d in e.devices if d is not None}
     missing = plan.total_gpus - len(used)
     beyond = sum(node >= cluster.n_nodes for node, _ in used)
@@ -265,6 +260,9 @@ def engine_notes(engine: EnginePlan) -> list[str]:
     if engine.instances is not None and engine.active:
         size = counted(engine.instance_size or 0, "GPU")
         notes.append(f"{counted(engine.instances, 'instance')} of {size}")
+    layout = engine.allocation.parallel if engine.allocation else None
+    if layout is not None and layout.sizes.expert_mesh and not engine.inherited_from:
+        notes.append(f"experts: e{layout.ep_size} etp{layout.etp_size} edp{layout.edp_size}")
     if engine.colocated_with:
         notes.append(f"on the GPUs of {engine.colocated_with}")
     if engine.inherited_from:
@@ -425,13 +423,9 @@ class _Explanation:
         yield pen.text(sentence(self.allocation))
         yield self._sizes(pen)
         yield self._facts(pen)
-        if self._has_experts():
+        if self.allocation.parallel.sizes.expert_mesh:
             yield pen.text("The same ranks are dealt twice, once for attention, once for experts:")
             yield self._meshes(pen)
-
-    def _has_experts(self) -> bool:
-        sizes = self.allocation.parallel.sizes
-        return sizes.e * sizes.etp > 1
 
     def _sizes(self, pen: _Pen) -> Table:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
@@ -449,7 +443,7 @@ class _Explanation:
         sizes = parallel.sizes
         letters = [x for x in DIMENSIONS if x in BACKENDS[self.allocation.backend].dims]
         out = {letter: getattr(sizes, letter) for letter in letters}
-        if self._has_experts():
+        if sizes.expert_mesh:
             out |= {"etp": sizes.etp, "edp": parallel.edp_size}
         return out
 
@@ -555,7 +549,7 @@ def sentence(allocation: ModelAllocation) -> str:
     text += " with" if s.d == 1 else ", each on its own part of the batch and with"
     text += f" {counted(s.world // s.d, 'GPU')}"
     text += f": {cuts}." if cuts else "."
-    if s.e * s.etp > 1:
+    if s.expert_mesh:
         text += f" Experts use the same GPUs in another way: spread over {s.e:,}"
         text += f", each expert split over {s.etp:,}." if s.etp > 1 else ", each expert whole."
     return text

@@ -19,7 +19,7 @@ from areal_conf.engines import (
     is_unset,
     looks_like_spec,
 )
-from areal_conf.errors import AllocationError, Finding, clip, wrong_type
+from areal_conf.errors import AllocationError, Finding, clip, counted, wrong_type
 from areal_conf.legacy import Carried
 
 Mode = Literal["single_controller", "spmd"]
@@ -254,19 +254,28 @@ def _inherit(state: State, engine: Engine) -> None:
                 engine.text = value
                 _parse(engine, value)  # what is wrong with it is said at the parent's path
             return
-    if engine.active and not engine.section.external:
-        state.error(_no_backend(engine, parent, state.carried.says.get(engine.name)))
+    legacy = state.carried.says.get(engine.name)
+    if engine.active and not engine.section.external and (parent is None or legacy):
+        state.error(_no_backend(engine, _heirs(state, engine), legacy))
 
 
-def _no_backend(engine: Engine, parent: Engine | None, legacy: str | None) -> AllocationError:
+def _heirs(state: State, parent: Engine) -> list[str]:
+    """The engines that would take the backend of `parent`."""
+    unset = [e for e in state.engines.values() if e.active and e.section.backend is None]
+    says = state.carried.says
+    return [e.name for e in unset if INHERITS.get(e.name) == parent.name and e.name not in says]
+
+
+def _no_backend(engine: Engine, heirs: list[str], legacy: str | None) -> AllocationError:
     first, second = _EXAMPLES[engine.section.role or "training"]
     if legacy:
         hint = f"write {engine.path}={legacy} (allocation_mode says so, but is ignored here)"
     else:
         hint = f"write {engine.path}={first} or {engine.path}={second}"
-    tail = f", and {parent.name} has none to inherit" if parent else " and inherits none"
+    if heirs:
+        hint += f" ({' and '.join(heirs)} will take it too)"
     return AllocationError(
-        "AC301", f"{engine.name} has no backend{tail}", path=engine.path, hint=hint
+        "AC301", f"{engine.name} has no backend and inherits none", path=engine.path, hint=hint
     )
 
 
@@ -455,11 +464,11 @@ def _check_colocation(state: State, engine: Engine) -> None:
     state.error(
         AllocationError(
             "AC304",
-            f"{engine.name} has {engine.world_size} GPUs and shares those of {host.name}, "
-            f"which has {host.world_size}",
+            f"{engine.name} has {counted(engine.world_size, 'GPU')} and shares those of "
+            f"{host.name}, which has {host.world_size}",
             text=engine.text,
             path=engine.path,
-            hint=f"write a backend of {host.world_size} GPUs, such as "
+            hint=f"write a backend of {counted(host.world_size, 'GPU')}, such as "
             f"{engine.path}={_of_size(engine.allocation, host)}",
         )
     )

@@ -13,7 +13,7 @@ from functools import cached_property
 from areal_conf.allocation import ModelAllocation
 from areal_conf.backends import divisors
 from areal_conf.engines import ROLES
-from areal_conf.errors import AllocationError, Finding
+from areal_conf.errors import AllocationError, Finding, counted
 from areal_conf.placement import Demand, Placement, place
 from areal_conf.resolve import Engine, State
 from areal_conf.versions import AFTER_2_0, V1_0_4, Version
@@ -69,11 +69,11 @@ class Facts:
         return any(e.active and not e.allocation and not e.section.external for e in engines)
 
     def sum_text(self) -> str:
-        """``rollout 8 + actor 8 = 16``"""
+        """``rollout 8 + actor 8 = 16``; of one engine ``actor 8``."""
         parts = [f"{e.name} {e.gpus}" for e in self.reserving()]
         if len(parts) > 12:
             parts = [*parts[:11], f"{len(parts) - 11} more"]
-        return f"{' + '.join(parts)} = {self.total}"
+        return " + ".join(parts) + (f" = {self.total}" if len(parts) > 1 else "")
 
 
 Rule = Callable[[Facts], Iterator[Finding]]
@@ -165,19 +165,18 @@ def within_budget(facts: Facts) -> Iterator[Finding]:
     assert per_node is not None
     needed = -(-facts.total // per_node)
     if facts.total > have and facts.scheduler not in _NODE_GRANULAR:
-        text = f"{facts.sum_text()} > {shape}"
-        hint = f"write {path}.n_nodes={needed}, or smaller backends ({have} GPUs in all)"
+        hint = f"write {path}.n_nodes={needed}, or smaller backends ({counted(have, 'GPU')} in all)"
         apart = [e for e in facts.reserving() if e.name in ("critic", "ref")]
         if "actor" in facts.state.engines and apart:
             shared = " ".join(_on_actor(e.section.view.at("scheduling_strategy")) for e in apart)
             hint = f"write {shared} to share the actor's GPUs, or {hint.removeprefix('write ')}"
-        yield _finding(
-            "error", "AC306", f"more GPUs than the cluster has: {text}", path, hint, text
-        )
+        message = f"more GPUs than the cluster has: {facts.sum_text()} > {shape}"
+        yield _finding("error", "AC306", message, path, hint)
     elif facts.total < have and facts.total and not facts.unread():
         idle = have - facts.total
         hint = f"{shape} has {have} GPUs, {facts.sum_text()}: raise a d, or take fewer nodes"
-        yield _finding("warning", "AC350", f"{idle} of {have} GPUs are idle", path, hint)
+        message = f"{idle} of {have} GPUs {'is' if idle == 1 else 'are'} idle"
+        yield _finding("warning", "AC350", message, path, hint)
 
 
 def nodes_ignored(facts: Facts) -> Iterator[Finding]:
@@ -194,7 +193,8 @@ def nodes_ignored(facts: Facts) -> Iterator[Finding]:
     path = f"{facts.cluster_path}.n_nodes"
     if kind == "local" and nodes > 1:
         who = "launcher" if facts.state.launcher else "scheduler"
-        what = f"{who} local uses one node of {per_node} GPUs, whatever n_nodes says ({nodes})"
+        what = f"{who} local uses one node of {counted(per_node, 'GPU')}, "
+        what += f"whatever n_nodes says ({nodes})"
         if facts.total > per_node:
             what += f"; {facts.total} GPUs would share them"
         hint = f"use {who} ray or slurm for more nodes"
@@ -204,7 +204,7 @@ def nodes_ignored(facts: Facts) -> Iterator[Finding]:
         if asked > nodes:
             what = f"scheduler {kind} ignores n_nodes ({nodes}): it will ask for {asked} nodes"
             hint = f"write {path}={asked} ({facts.sum_text()})"
-            yield _finding("warning", "AC356", what, path, hint, facts.sum_text())
+            yield _finding("warning", "AC356", what, path, hint)
 
 
 def spmd_exact(facts: Facts) -> Iterator[Finding]:
@@ -216,10 +216,11 @@ def spmd_exact(facts: Facts) -> Iterator[Finding]:
     if state.launcher not in _NODE_GRANULAR or per_node is None:
         return
     if have is not None and facts.total != have and _trains(facts):
-        text = f"{facts.sum_text()}, not {state.experiment.n_nodes} x {per_node} = {have}"
-        hint = f"let the engines reserve {have} GPUs together, or change {facts.cluster_path}"
-        message = f"the {state.launcher} launcher takes the whole cluster: {text}"
-        yield _finding("error", "AC308", message, facts.cluster_path, hint, text)
+        shape = f"{state.experiment.n_nodes} x {per_node} = {have}"
+        hint = f"let the engines reserve {have} together, or change {facts.cluster_path}"
+        who = f"the {state.launcher} launcher"
+        message = f"{who} takes the whole cluster: {facts.sum_text()}, not {shape}"
+        yield _finding("error", "AC308", message, facts.cluster_path, hint)
     for engine in state.active():
         if engine.serves and engine.gpus % per_node:
             yield _off_node(engine, per_node, f"the {state.launcher} launcher")
@@ -279,13 +280,14 @@ def _bad_instance(facts: Facts, allocation: ModelAllocation, per_node: int) -> s
     """Why instances of `allocation` do not fit nodes; None where they do."""
     size = allocation.instance_size or 1
     who = facts.state.launcher or facts.scheduler
+    node = f"{counted(per_node, 'GPU')} of a node"
     if size > per_node:
         if size % per_node:
             return f"is no multiple of the {per_node} GPUs of a node"
         if who == "local" or facts.scheduler == "slurm":
-            return f"is over the {per_node} GPUs of a node, which {who} cannot place"
+            return f"is over the {node}, which {who} cannot place"
         if facts.state.launcher and allocation.backend == "vllm":
-            return f"is over the {per_node} GPUs of a node, which the launchers refuse for vllm"
+            return f"is over the {node}, which the launchers refuse for vllm"
     elif per_node % size and (facts.state.launcher in _NODE_GRANULAR or who == "slurm"):
         return f"does not divide the {per_node} GPUs of a node: {who} fills nodes with instances"
     return None
@@ -305,10 +307,11 @@ def straddling(facts: Facts) -> Iterator[Finding]:
         count = facts.placement.straddling(engine.name)
         if count:
             assert engine.allocation is not None
-            what = "server instances" if engine.serves else "tensor groups"
+            verb = "straddles" if count == 1 else "straddle"
+            what = counted(count, "server instance" if engine.serves else "tensor group")
             size = facts.placement.sizes[engine.name]
-            message = f"{count} {what} of {engine.name} ({size} GPUs each) straddle nodes"
-            hint = f"choose sizes that divide the {facts.per_node} GPUs of a node"
+            message = f"{what} of {engine.name} ({size} GPUs each) {verb} nodes"
+            hint = f"choose sizes that divide the {counted(facts.per_node or 0, 'GPU')} of a node"
             yield _finding("warning", "AC351", message, engine.path, hint, engine.text)
 
 
@@ -322,7 +325,7 @@ def helpers_apart(facts: Facts) -> Iterator[Finding]:
     for engine in facts.state.active():
         if engine.name in ("critic", "ref") and engine.gpus and "actor" in facts.state.engines:
             path = engine.section.view.at("scheduling_strategy")
-            message = f"{engine.name} is not colocated and adds {engine.gpus} GPUs"
+            message = f"{engine.name} is not colocated and adds {counted(engine.gpus, 'GPU')}"
             hint = f"write {_on_actor(path)} to share the actor's GPUs"
             yield _finding("warning", "AC352", message, path, hint)
 
@@ -368,7 +371,8 @@ def worker_counts(facts: Facts) -> Iterator[Finding]:
         if host is None or not engine.fits or engine.awex or engine.workers == host.workers:
             continue
         message = (
-            f"{engine.name} has {engine.workers} workers and {host.name} has {host.workers}: "
+            f"{engine.name} has {counted(engine.workers, 'worker')} "
+            f"and {host.name} has {host.workers}: "
             "scheduler local refuses this, so do ray and slurm up to AReaL 2.0.0"
         )
         hint = "give both as many workers, or use scheduler ray or slurm of AReaL's main"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from areal_conf.engines import View, is_mapping
-from areal_conf.errors import AllocationError, Finding
+from areal_conf.errors import AllocationError, Finding, counted
 from areal_conf.resolve import Engine
 from areal_conf.rules import Facts, Rule
 
@@ -99,8 +99,8 @@ def gpus_granted(facts: Facts) -> Iterator[Finding]:
         elif not engine.serves and spec.gpu > 1:
             all_gpus = spec.gpu * engine.world_size
             message = (
-                f"scheduling_spec grants {spec.gpu} GPUs to each of the {engine.world_size} ranks "
-                f"of {engine.name}: {all_gpus}, not {engine.gpus}"
+                f"scheduling_spec grants {spec.gpu} GPUs to each rank of {engine.name} "
+                f"({counted(engine.world_size, 'rank')}): {all_gpus}, not {engine.gpus}"
             )
         else:
             continue

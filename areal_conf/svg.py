@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from unicodedata import east_asian_width
 from xml.sax.saxutils import escape
 
-from areal_conf.errors import clip
-from areal_conf.render import counted, engine_notes, summary
+from areal_conf.errors import clip, counted
+from areal_conf.render import engine_notes, summary
 
 if TYPE_CHECKING:
     from areal_conf.plan import EnginePlan, Plan
@@ -408,9 +408,8 @@ class _Picture:
     def _description(self) -> str:
         lines = []
         for engine in self.plan.engines.values():
-            what = engine.spec or "no backend"
-            notes = "; ".join(engine_notes(engine))
-            lines.append(f"{clip(engine.name)}: {what}, {counted(engine.gpus, 'GPU')}. {notes}")
+            facts = [engine.spec or "no backend", counted(engine.gpus, "GPU")]
+            lines.append(f"{clip(engine.name)}: {', '.join([*facts, *engine_notes(engine)])}.")
         return "Nodes are boxes, GPUs are cells. " + " ".join(lines[:_MOST_LEGEND])
 
     def _rules(self) -> str:
@@ -698,8 +697,8 @@ def _at(x: float, y: float) -> str:
 
 
 def _expert_part(engine: _Drawn, rank: int) -> str:
-    dims = engine.plan.dims
-    if dims is None or dims.e * dims.etp == 1:
+    allocation = engine.plan.allocation
+    if allocation is None or not allocation.parallel.sizes.expert_mesh:
         return ""
     at = engine.plan.coordinates(rank)
     return f" (experts: edp{at.edp} e{at.e} etp{at.etp})"

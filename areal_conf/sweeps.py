@@ -24,7 +24,7 @@ from areal_conf.engines import (
     read_experiment,
     with_new_backends,
 )
-from areal_conf.errors import AllocationError, clip
+from areal_conf.errors import AllocationError, clip, counted
 from areal_conf.layouts import Space, joint_layouts
 from areal_conf.model import ModelFacts, read_model
 from areal_conf.model_checks import AUTO
@@ -127,7 +127,7 @@ class Report:
     def lines(self) -> Iterator[str]:
         """What is said before the start."""
         out = self.total - self.kept
-        yield f"{self.total} combinations, {out} pruned, {self.total - out} to run"
+        yield f"{counted(self.total, 'combination')}, {out} pruned, {self.total - out} to run"
         for code, (count, first) in sorted(self.pruned.items()):
             yield f"{code}, {count} pruned, such as {first.path}: {first.message}"
 
@@ -345,7 +345,7 @@ class LayoutSweep:
         counts = ", ".join(f"{code} {n}" for code, (n, _) in sorted(report.pruned.items()))
         out = report.total - report.kept
         if jobs:
-            message = f"{out} of {report.total} combinations cannot run ({counts})"
+            message = f"{out} of {counted(report.total, 'combination')} cannot run ({counts})"
             hint = "mend them, or write hydra.sweeper.on_invalid=prune to run the others"
             return SweepError("AC604", message, hint=hint, others=others)
         message = f"no combination of the sweep can run: {out} pruned ({counts})"

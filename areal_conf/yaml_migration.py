@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from areal_conf.allocation import ModelAllocation
 from areal_conf.dialects import NEWEST, AllocationMode
 from areal_conf.engines import DEFAULT_KL_CTL, INHERITS
-from areal_conf.errors import AllocationError, clip
+from areal_conf.errors import AllocationError, clip, counted
 from areal_conf.legacy import FIELD
 from areal_conf.yaml_text import Document, Edit, Node, YamlError, apply, scalars, shape
 
@@ -409,9 +409,9 @@ class _File:
             kind = strategy.get("type") if strategy else None
             if strategy and (strategy.kind != "mapping" or (kind and kind.value == "colocation")):
                 continue
-            gpus = engines.get(engine, engines[host]).world_size
+            gpus = counted(engines.get(engine, engines[host]).world_size, "GPU")
             strategy_line = f"scheduling_strategy: {{type: colocation, target: {host}}}"
-            message = f"{engine} shared the GPUs of {host}, and adds {gpus} GPUs of its own now"
+            message = f"{engine} shared the GPUs of {host}, and adds {gpus} of its own now"
             hint = f"to share them again add below {engine}: the line {strategy_line}"
             line = self.document.line_of(entry[0].start)
             error = AllocationError("AC530", message, hint=hint)

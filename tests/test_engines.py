@@ -43,10 +43,23 @@ def test_critic_and_ref_inherit_from_the_actor_and_no_other_does() -> None:
     }
 
 
-def test_nothing_to_inherit() -> None:
-    made = plan({"actor": {}, "critic": {}})
-    assert found(made) == [("AC301", "actor.backend"), ("AC301", "critic.backend")]
-    assert all("=" in one.hint for one in made.errors)
+def test_nothing_to_inherit_is_said_once() -> None:
+    made = plan({"actor": {}, "critic": {}, "ref": {}})
+    assert found(made) == [("AC301", "actor.backend")]
+    assert made.errors[0].hint == (
+        "write actor.backend=fsdp:d8 or actor.backend=megatron:d2p2t2 "
+        "(critic and ref will take it too)"
+    )
+
+
+def test_an_heir_with_a_line_of_its_own_is_told_it() -> None:
+    mode = "fsdp[actor]:d4|fsdp[critic]:d2t2"
+    scheduler = {"type": "local"}
+    made = plan({"allocation_mode": mode, "scheduler": scheduler, "actor": {}, "critic": {}})
+    assert [one.hint.partition(" (")[0] for one in made.errors] == [
+        "write actor.backend=fsdp:d4",
+        "write critic.backend=fsdp:d2t2",
+    ]
 
 
 def test_what_is_wrong_with_an_inherited_backend_is_said_where_it_stands() -> None:

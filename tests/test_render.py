@@ -72,6 +72,13 @@ def test_table_of_a_ppo_experiment() -> None:
     assert lines[-1] == "16 of 16 GPUs · 2 nodes × 8 GPUs · single controller · none idle"
 
 
+def test_the_expert_sizes_of_a_layout_stand_in_its_notes_once() -> None:
+    folded = table(config(actor="megatron:(attn:d2t4|ffn:t2e2)", ref=""), width=120).lines
+    assert sum("experts: e2 etp2 edp2" in line for line in folded) == 1
+    assert "experts: e4 etp1 edp2" in table(config(actor="megatron:d8e4"), width=40).text
+    assert "experts" not in table(config(actor="megatron:d8")).text
+
+
 @pytest.mark.parametrize("width", [40, 72, 80, 200])
 def test_every_line_fits_and_nothing_is_lost(width: int) -> None:
     screen = table(ppo(), width=width)

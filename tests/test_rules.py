@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -135,6 +136,7 @@ def test_ac306_more_gpus_than_there_are_with_the_sum_spelled_out() -> None:
     (one,) = made.errors
     assert (one.code, one.path) == ("AC306", "cluster")
     assert "rollout 8 + actor 8 = 16 > 1 x 8" in one.message
+    assert one.text == ""  # the sum stands nowhere in the config: there is nothing to underline
     assert "cluster.n_nodes=2" in one.hint
 
 
@@ -145,6 +147,7 @@ def test_ac356_where_the_scheduler_never_reads_n_nodes(kind: str) -> None:
     (one,) = made.warnings
     assert (one.code, one.path) == ("AC356", "cluster.n_nodes")
     assert "ask for 2 nodes" in one.message
+    assert one.text == ""
     assert made.engines["rollout"].devices[0] == (1, 0)
 
 
@@ -225,6 +228,22 @@ def test_ac307_offers_what_fits() -> None:
     assert "rollout.backend=sglang:d4t8" in one.hint
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        experiment("1x1", "local", rollout="sglang:d1", actor="fsdp:d2"),
+        experiment("2x1", "slurm", rollout="sglang:t2", actor="fsdp:d1"),
+        experiment("2x1", "local", actor="fsdp:d1", critic="fsdp:d1"),
+        experiment("1x2", "local", actor="fsdp:d1", ref=("fsdp:d2", "actor")),
+        experiment("1x2", "local", rollout=("sglang:t2", "actor"), actor="fsdp:d2"),
+    ],
+)
+def test_one_of_a_thing_is_told_in_the_singular(config: dict[str, Any]) -> None:
+    made = plan(config)
+    told = " ".join(f"{one.message}; {one.hint}" for one in [*made.errors, *made.warnings])
+    assert not re.search(r"\b1 (GPUs|nodes|ranks|workers|instances|combinations)\b", told), told
+
+
 # -- SPMD launchers -------------------------------------------------------------------------------
 
 
@@ -236,6 +255,7 @@ def test_ac308_the_launcher_takes_exactly_the_cluster(launcher: str) -> None:
     assert errors(plan(less, launcher=launcher)) == [("AC308", "cluster")]
     more = experiment("1x8", rollout="sglang:d8", actor="fsdp:d8")
     assert errors(plan(more, launcher=launcher)) == [("AC308", "cluster")]
+    assert plan(more, launcher=launcher).errors[0].text == ""
 
 
 def test_ac308_the_trainer_takes_all_nodes_left_whatever_its_world_size_says() -> None:
@@ -314,7 +334,7 @@ def test_ac351_straddling() -> None:
     assert errors(made) == [("AC307", "rollout.backend")]
     made = plan(experiment("2x8", actor="fsdp:d1t16"))
     assert warnings(made) == [("AC351", "actor.backend")]
-    assert "1 tensor groups" in made.warnings[0].message
+    assert "1 tensor group of actor (16 GPUs each) straddles nodes" in made.warnings[0].message
     made = plan(experiment("2x6", rollout="sglang:d3t4"))
     assert made.warnings[0].code == "AC351"
 

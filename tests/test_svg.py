@@ -210,6 +210,11 @@ def test_legend_and_totals() -> None:
     assert "critic: fsdp:d8" in (drawing.root[1].text or "")
 
 
+def test_the_legend_has_the_expert_sizes() -> None:
+    drawing = Drawing(planned(1, actor="megatron:(attn:d2t4|ffn:t2e2)"))
+    assert "experts: e2 etp2 edp2" in drawing.words
+
+
 def test_errors_are_said_in_the_picture() -> None:
     drawing = Drawing(planned(1, rollout="sglang:d8", actor="fsdp:d8"))
     assert "1 error, it will not run like this: AC306" in drawing.words

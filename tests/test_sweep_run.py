@@ -161,7 +161,7 @@ def test_what_was_pruned_is_told_before_the_start(
     assert caplog.messages == [
         "3 combinations, 2 pruned, 1 to run",
         "AC306, 2 pruned, such as actor.backend=fsdp:d32: "
-        "more GPUs than the cluster has: actor 32 = 32 > 2 x 8",
+        "more GPUs than the cluster has: actor 32 > 2 x 8",
     ]
 
 
