@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import errno
 import getpass
 import json
 import os
@@ -47,6 +48,9 @@ _AFTER_SUCCESS = 8.0
 """Seconds that AReaL's local launcher has to end by itself once every rank succeeded and its
 process is gone: 10 seconds after a clean run it starts the script anew, where ``recover.mode`` is
 on or auto. The other launchers recover after a failure alone."""
+
+_ENDING = supervisor.GRACE + 15
+"""Seconds that the processes of a run that was stopped may take to end."""
 
 _DEFAULTS = {
     "cluster.fileroot": "/tmp/areal/",
@@ -147,15 +151,21 @@ class Job:
     def run(self, stream: IO[bytes] | None = None) -> Outcome:
         """Write the job's files, run it, and wait for its end.
 
+        Where processes of an earlier run in the same directory are still ending, it waits for them
+        first.
+
         Args:
             stream: where its output goes besides the log in its directory.
 
         Raises:
             StoppedError: SIGINT, SIGTERM or SIGHUP arrived; every process of the job has ended.
-            OSError: its files cannot be written.
+            OSError: its files cannot be written, or another run goes on in its directory.
         """
-        self.write()
-        status = _Run(self, stream).wait()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with open(self.directory / LOG, "ab", buffering=0) as log:
+            _reserve(log)
+            self.write()
+            status = _Run(self, log, stream).wait()
         return Outcome(status, _exited(status)) if self.kind == CONTROLLER else self.judge()
 
     def judge(self) -> Outcome:
@@ -286,44 +296,79 @@ def _unsafe(job: Job) -> Iterator[AllocationError]:
 # -- running ----------------------------------------------------------------------------------
 
 
+def _reserve(log: IO[bytes]) -> None:
+    """Lock the log of a job, for this process and its supervisor.
+
+    Raises:
+        BlockingIOError: another run still has it after all the time that ending may take.
+    """
+    if _locked(log):
+        return
+    folder = os.path.dirname(log.name)
+    print(
+        f"areal-conf: waiting for the end of another run in {folder}", file=sys.stderr, flush=True
+    )
+    _until(lambda: _locked(log), _ENDING)
+    if not _locked(log):
+        raise BlockingIOError(errno.EBUSY, "another run goes on in this directory", folder)
+
+
+def _locked(log: IO[bytes]) -> bool:
+    """Whether the lock is this process's now; True too where there are no locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        pass
+    return True
+
+
 class _Run:
     """One run of a job: its processes, its log, and the signals that arrive meanwhile."""
 
-    def __init__(self, job: Job, stream: IO[bytes] | None) -> None:
+    def __init__(self, job: Job, log: IO[bytes], stream: IO[bytes] | None) -> None:
         self.job = job
+        self.log = log
         self.stream = stream
+        self.log_failed = False
         self.received: list[int] = []
 
     def wait(self) -> int:
         """Run the job to its end; the command's exit status."""
         job = self.job
-        with open(job.directory / LOG, "ab") as log:
-            self.log = log
-            tails = [_Tail(path) for path in _log_files(job)]
+        tails = [_Tail(path) for path in _log_files(job)]
+        with self._signals_received():
             process = subprocess.Popen(
-                [sys.executable, "-I", supervisor.__file__, *job.command],
+                [sys.executable, "-I", supervisor.__file__, str(os.getpid()), *job.command],
                 env={**os.environ, **job.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=[self.log.fileno()],  # its lock is held until the last process has ended
             )
             pump = threading.Thread(target=self._pump, args=(process.stdout,), daemon=True)
             pump.start()
-            with self._signals_passed_on(process):
-                self._watch(process, tails)
-            pump.join(timeout=5)
-            if job.kind == "slurm":
-                _cancel_slurm_jobs(job)
-            for tail in tails:
-                self._emit(tail.read())
+            self._watch(process, tails)
+        pump.join(timeout=5)
+        if job.kind == "slurm":
+            _cancel_slurm_jobs(job)
+        for tail in tails:
+            self._emit(tail.read())
         if self.received:
             raise StoppedError(self.received[0])
         return process.returncode
 
     def _watch(self, process: subprocess.Popen[bytes], tails: list[_Tail]) -> None:
         done_at = None
+        passed_on = 0
         while process.poll() is None:
+            while passed_on < len(self.received):
+                process.send_signal(signal.SIGTERM)
+                passed_on += 1
             for tail in tails:
                 self._emit(tail.read())
             if self.job.kind == "local" and done_at is None and self._succeeded():
@@ -347,26 +392,33 @@ class _Run:
     def _emit(self, chunk: bytes) -> None:
         if not chunk:
             return
-        self.log.write(chunk)
-        self.log.flush()
+        try:
+            self.log.write(chunk)
+        except OSError as error:
+            self._tell_once(error)
         if self.stream is not None:
             with contextlib.suppress(OSError, ValueError):  # a reader that left stops no job
                 self.stream.write(chunk)
                 self.stream.flush()
 
+    def _tell_once(self, error: OSError) -> None:
+        """Say that the log has gaps: a full disk is no reason to stop a training."""
+        if not self.log_failed:
+            self.log_failed = True
+            message = f"areal-conf: {self.log.name} is incomplete: {error.strerror}"
+            print(message, file=sys.stderr, flush=True)
+
     @contextlib.contextmanager
-    def _signals_passed_on(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
+    def _signals_received(self) -> Iterator[None]:
         """Signals of this process stop the job; only the main thread can take them."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
-        def pass_on(number: int, frame: object) -> None:
-            self.received.append(number)
-            process.send_signal(signal.SIGTERM)
-
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before: dict[int, Any] = {n: signal.signal(n, pass_on) for n in numbers}
+        before: dict[int, Any] = {
+            n: signal.signal(n, lambda number, frame: self.received.append(number)) for n in numbers
+        }
         try:
             yield
         finally:

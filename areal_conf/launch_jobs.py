@@ -189,6 +189,8 @@ def _launch_one(settings: Settings, cfg: Any) -> int:
         outcome = job.run(getattr(sys.stdout, "buffer", None))
     except StoppedError as stop:
         raise SystemExit(128 + stop.signum) from None
+    except OSError as error:
+        raise JobFailedError(f"job in {directory}: {error}") from None
     if outcome.status != 0:
         log.error("%s", outcome.reason)
         raise JobFailedError(f"job in {directory}: {outcome.reason}")

@@ -1,12 +1,13 @@
 """Runs one command and leaves none of its processes behind.
 
-    python supervisor.py COMMAND ...
+    python supervisor.py PARENT COMMAND ...
 
 AReaL's local launcher, sent SIGTERM, dies and leaves servers and ranks running; only SIGINT makes
-it clean up. So this process stands between: a signal to it (or the end of its parent) becomes
-SIGINT for the command, then SIGTERM and SIGKILL for whatever is left, orphans included, which the
-kernel hands to it (``PR_SET_CHILD_SUBREAPER``). Its exit status is the command's, 128 + N where
-signal N ended that.
+it clean up. So this process stands between: a signal to it (or the end of the process PARENT, which
+started it) becomes SIGINT for the command, then SIGTERM and SIGKILL for whatever is left, orphans
+included, which the kernel hands to it (``PR_SET_CHILD_SUBREAPER``). Should this process be killed
+itself, the command gets SIGINT. Its exit status is the command's, 128 + N where signal N ended
+that.
 
 It imports nothing of this package, so that it starts fast.
 """
@@ -30,24 +31,31 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def main(command: list[str]) -> int:
-    """Run `command`; its exit status."""
-    parent = os.getppid()
+def main(parent: int, command: list[str]) -> int:
+    """Run `command` as long as `parent` lives; its exit status."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     asked: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda got, frame: asked.append(got))
     if os.getppid() != parent:  # it ended before the kernel was told
-        asked.append(signal.SIGTERM)
+        return 128 + signal.SIGTERM
+    me = os.getpid()
     try:
-        child = subprocess.Popen(command, start_new_session=True)
+        child = subprocess.Popen(command, start_new_session=True, preexec_fn=lambda: _bind_to(me))
     except OSError as error:
         print(f"{command[0]}: {error.strerror}", file=sys.stderr)
         return 127
     status = _wait(child, asked)
     _end_the_rest()
     return status if status >= 0 else 128 - status
+
+
+def _bind_to(parent: int) -> None:
+    """In a child: SIGINT once `parent` has ended."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGINT)
 
 
 def _wait(child: subprocess.Popen[bytes], asked: list[int]) -> int:
@@ -122,4 +130,4 @@ def _prctl(option: int, value: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))

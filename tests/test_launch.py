@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from areal_conf import AllocationError
+from areal_conf import AllocationError, launch, supervisor
 from areal_conf.launch import Job, prepare
 
 FAKES = Path(__file__).parent / "fakes"
@@ -82,6 +84,13 @@ def start(script: Path, config: Path, *words: str, **env: str) -> subprocess.Pop
     )
 
 
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def ended(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat") as file:
@@ -126,19 +135,15 @@ def test_a_rank_that_never_starts_is_a_failure(script: Path, config: Path) -> No
 def test_a_signal_ends_every_process(script: Path, config: Path, number: signal.Signals) -> None:
     process = start(script, config, SLOW="1")
     log = config.parent / "job" / "areal.log"
-    deadline = time.monotonic() + 60
-    while not log.exists() or log.read_text().count("slow") < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(lambda: log.exists() and log.read_text().count("slow") == 2)
     ranks = [int(line.split()[1]) for line in log.read_text().splitlines() if "slow" in line]
     process.send_signal(number)
     process.communicate(timeout=60)
     killed = number is signal.SIGKILL
     assert process.returncode == (-number if killed else 128 + number)
-    while not all(map(ended, ranks)):
-        assert killed, "a rank was left behind"
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    if not killed:
+        assert all(map(ended, ranks)), "a rank was left behind"
+    until(lambda: all(map(ended, ranks)))
 
 
 def test_a_launcher_that_goes_on_after_success_is_stopped(script: Path, config: Path) -> None:
@@ -148,6 +153,61 @@ def test_a_launcher_that_goes_on_after_success_is_stopped(script: Path, config: 
     process.communicate(timeout=60)
     assert process.returncode == 0
     assert time.monotonic() - began < 40
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux")
+def test_a_killed_supervisor_takes_the_launcher_with_it(script: Path, config: Path) -> None:
+    process = start(script, config, SLOW="1")
+    log = config.parent / "job" / "areal.log"
+    until(lambda: log.exists() and log.read_text().count("slow") == 2)
+    ranks = [int(line.split()[1]) for line in log.read_text().splitlines() if "slow" in line]
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    os.kill(int(children), signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "rank 0 was killed before it ended" in err
+    until(lambda: all(map(ended, ranks)))
+
+
+def test_the_supervisor_starts_nothing_for_a_process_that_is_gone() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    command = [sys.executable, supervisor.__file__, str(gone.pid), "echo", "started"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "")
+
+
+def test_one_run_at_a_time_in_a_directory(
+    tmp_path: Path,
+    script: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(launch, "_ENDING", 0.1)
+    script.write_text("import pathlib, time\npathlib.Path('here').touch()\ntime.sleep(60)\n")
+    config = tmp_path / "f.yaml"
+    config.write_text(yaml.safe_dump(experiment(tmp_path)))
+    first = start(script, config)
+    log = tmp_path / "job" / "areal.log"
+    until(lambda: log.exists() and log.stat().st_size > 0)
+    with pytest.raises(BlockingIOError, match="another run goes on") as refused:
+        prepared(tmp_path, "local", script).run()
+    assert refused.value.filename == str(tmp_path / "job")
+    assert "waiting for the end of another run" in capsys.readouterr().err
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=60)
+
+
+def test_a_full_disk_stops_no_training(
+    tmp_path: Path, script: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The log has gaps, and the script runs to its end."""
+    job = replace(prepared(tmp_path, "local", script), kind="controller")
+    job.directory.mkdir()
+    (job.directory / "areal.log").symlink_to("/dev/full")
+    script.write_text("print('x' * 1_000_000, flush=True)\nprint('y', flush=True)\n")
+    assert job.run(None).status == 0
+    assert capfd.readouterr().err.count("areal.log is incomplete: No space left on device") == 1
 
 
 def test_dry_run_says_what_would_run(script: Path, config: Path) -> None:
