@@ -52,6 +52,11 @@ on or auto. The other launchers recover after a failure alone."""
 _ENDING = supervisor.GRACE + 15
 """Seconds that the processes of a run that was stopped may take to end."""
 
+_NOT_SUBMITTED = b"Failed to submit job"
+"""What AReaL's slurm launcher logs where ``sbatch`` refuses a job (infra/launcher/slurm.py,
+``submit_array``). It then waits 20 minutes for servers, or for ever for ranks that never come,
+while the servers hold their nodes."""
+
 _DEFAULTS = {
     "cluster.fileroot": "/tmp/areal/",
     "cluster.name_resolve.nfs_record_root": "/tmp/areal/name_resolve",
@@ -165,8 +170,13 @@ class Job:
         with open(self.directory / LOG, "ab", buffering=0) as log:
             _reserve(log)
             self.write()
-            status = _Run(self, log, stream).wait()
-        return Outcome(status, _exited(status)) if self.kind == CONTROLLER else self.judge()
+            run = _Run(self, log, stream)
+            status = run.wait()
+        if self.kind == CONTROLLER:
+            return Outcome(status, _exited(status))
+        if run.not_submitted:
+            return Outcome(1, f"sbatch refused a job: see {self._log_name()}")
+        return self.judge()
 
     def judge(self) -> Outcome:
         """How the ranks of the script ended."""
@@ -335,6 +345,8 @@ class _Run:
         self.stream = stream
         self.log_failed = False
         self.received: list[int] = []
+        self.not_submitted = False
+        self._end = b""
 
     def wait(self) -> int:
         """Run the job to its end; the command's exit status."""
@@ -372,8 +384,10 @@ class _Run:
             for tail in tails:
                 self._emit(tail.read())
             if self.job.kind == "local" and done_at is None and self._succeeded():
+                done_at = time.monotonic() + _AFTER_SUCCESS
+            if self.not_submitted and done_at is None:
                 done_at = time.monotonic()
-            if done_at is not None and time.monotonic() - done_at > _AFTER_SUCCESS:
+            if done_at is not None and time.monotonic() > done_at:
                 process.send_signal(signal.SIGTERM)
                 done_at = float("inf")
             time.sleep(0.2)
@@ -388,6 +402,9 @@ class _Run:
         with source:
             while chunk := os.read(source.fileno(), 1 << 16):
                 self._emit(chunk)
+                end = self._end + chunk
+                self.not_submitted |= self.job.kind == "slurm" and _NOT_SUBMITTED in end
+                self._end = end[-len(_NOT_SUBMITTED) :]
 
     def _emit(self, chunk: bytes) -> None:
         if not chunk:

@@ -6,7 +6,9 @@ cluster (AC308) and of missing keys (AC319) stand there and in `areal_conf.train
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from areal_conf.errors import AllocationError, Finding
 from areal_conf.resolve import Engine
@@ -14,6 +16,8 @@ from areal_conf.rules import Facts, Rule
 
 _STARTED = ("rollout", "actor")
 _ON_CLUSTERS = ("ray", "slurm")
+_SPLITS = re.compile(r"[\s;&|<>()]")
+_QUOTES = re.compile(r"['\"\\]")
 
 
 def check(facts: Facts) -> list[Finding]:
@@ -82,21 +86,63 @@ def cluster_known(facts: Facts) -> Iterator[Finding]:
 def devices_left_alone(facts: Facts) -> Iterator[Finding]:
     """AC318: slurm sets the visible devices itself, and refuses them among the variables of a spec
     (infra/launcher/slurm.py, ``submit_array``)."""
-    if facts.state.launcher != "slurm":
-        return
-    for name in _STARTED:
-        engine = facts.state.engines.get(name)
-        try:
-            specs = engine.section.view.get("scheduling_spec") if engine else None
-            names = list(specs[0]["env_vars"]) if specs else []
-        except Exception:
-            continue
-        if "CUDA_VISIBLE_DEVICES" in names:
-            assert engine is not None
+    for engine, variables in _slurm_variables(facts):
+        if "CUDA_VISIBLE_DEVICES" in variables:
             path = engine.section.view.at("scheduling_spec")
             message = "the slurm launcher sets CUDA_VISIBLE_DEVICES itself"
             hint = "take CUDA_VISIBLE_DEVICES out of env_vars"
             yield _refused(facts, "AC318", message, path, hint)
+
+
+def values_arrive_whole(facts: Facts) -> Iterator[Finding]:
+    """AC318: variables of a spec that the ranks would get in part, or not at all.
+
+    The slurm launcher writes them into a shell script without quotes, and where there is no
+    container into ``srun --export=A=1,B=2``, which ends a value at a comma, quoted or not
+    (infra/launcher/slurm.py, ``submit_array``). The values themselves may be secrets.
+    """
+    for engine, variables in _slurm_variables(facts):
+        for name, value in variables.items():
+            path = engine.section.view.at("scheduling_spec")
+            if "," in value and not _in_containers(facts):
+                message = f"srun --export ends the value of {name} at its comma"
+                hint = f"export {name} by additional_bash_cmds of the actor's scheduling_spec"
+            elif _SPLITS.search(value) and not _QUOTES.search(value):
+                message = (
+                    f"the launcher's shell would split the value of {name}, which has no quotes"
+                )
+                hint = f"write the value of {name} within single quotes that are part of it"
+            else:
+                continue
+            yield _refused(facts, "AC318", message, path, hint)
+
+
+def _slurm_variables(facts: Facts) -> Iterator[tuple[Engine, dict[str, str]]]:
+    """The ``env_vars`` that slurm gives to servers and ranks: those of each first spec."""
+    for name in _STARTED if facts.state.launcher == "slurm" else ():
+        engine = facts.state.engines.get(name)
+        variables = _first_spec(engine, "env_vars") if engine else None
+        if engine is None or not isinstance(variables, Mapping):
+            continue
+        try:
+            texts = {str(key): str(variables[key]) for key in variables}
+        except Exception:  # an interpolation that leads nowhere
+            continue
+        yield engine, texts
+
+
+def _in_containers(facts: Facts) -> bool:
+    """Whether slurm starts servers and ranks in containers; the actor's spec decides for both."""
+    actor = facts.state.engines.get("actor")
+    return actor is None or _first_spec(actor, "container_type") != "none"
+
+
+def _first_spec(engine: Engine, key: str) -> Any:
+    """A key of an engine's first ``scheduling_spec``; None where it cannot be read."""
+    try:
+        return engine.section.view.get("scheduling_spec")[0][key]
+    except Exception:
+        return None
 
 
 RULES: tuple[Rule, ...] = (
@@ -104,4 +150,5 @@ RULES: tuple[Rule, ...] = (
     shared_gpus,
     cluster_known,
     devices_left_alone,
+    values_arrive_whole,
 )

@@ -154,6 +154,12 @@ def test_a_teacher_is_nested_as_areal_1_0_4_has_it() -> None:
     assert to_areal(cfg, areal="1.0.3").teacher == teacher
 
 
+def variables(container: str, **env_vars: str) -> dict[str, Any]:
+    """An actor whose ranks get `env_vars`."""
+    spec = {"container_type": container, "env_vars": env_vars}
+    return {"actor": {"backend": "fsdp:d8", "scheduling_spec": [spec]}}
+
+
 @pytest.mark.parametrize(
     ("changes", "launcher", "code"),
     [
@@ -171,6 +177,9 @@ def test_a_teacher_is_nested_as_areal_1_0_4_has_it() -> None:
         ({"actor": {"backend": "fsdp:d8",
                     "scheduling_spec": [{"env_vars": {"CUDA_VISIBLE_DEVICES": "0"}}]}},
          "slurm", "AC318"),
+        (variables(IB="mlx5_0,mlx5_1", container="none"), "slurm", "AC318"),
+        (variables(OPTS="-a -b", container="apptainer"), "slurm", "AC318"),
+        (variables(OPTS="a;b", container="none"), "slurm", "AC318"),
     ],
 )  # fmt: skip
 def test_what_a_launcher_trips_over_is_refused(
@@ -179,6 +188,17 @@ def test_what_a_launcher_trips_over_is_refused(
     with pytest.raises(AllocationError) as caught:
         to_areal(experiment(**changes), launcher=launcher)
     assert code in [e.code for e in caught.value.errors]
+
+
+def test_values_that_reach_the_ranks_whole() -> None:
+    """A comma only ends a value of `srun --export`, and quotes hold the rest together."""
+    for changes in (
+        variables(IB="mlx5_0,mlx5_1", container="apptainer"),
+        variables(OPTS="'-a -b'", container="none"),
+        variables(HOME="$HOME/x", PATH="/bin:/usr/bin", container="none"),
+    ):
+        to_areal(experiment(**changes), launcher="slurm")
+    to_areal(experiment(**variables(IB="a,b", container="none")), launcher="ray")
 
 
 def test_arguments_as_areal_reads_them() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -53,6 +54,14 @@ def spec(**env_vars: str) -> dict[str, Any]:
     return {"gpu": 1, "cpu": 1, "mem": 1, "env_vars": env_vars or {"AREAL_CPU_PAD": "1 env"}}
 
 
+def served(backend: str, own: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Sections of an experiment with servers of `backend`, which are stubs."""
+    return {
+        "rollout": {"backend": backend, "scheduling_spec": [own or spec()]},
+        "sglang": {"model_path": "x", "random_seed": 7},
+    }
+
+
 def write(folder: Path, **changes: Any) -> Path:
     file = folder / "f.yaml"
     file.write_text(yaml.safe_dump(experiment(folder, **changes)))
@@ -73,6 +82,18 @@ def launch(
         env={**os.environ, **(env or {}), "PYTHONPATH": f"{PACKAGE}:{HERE / 'stub'}"},
         preexec_fn=_takes_interrupts,
     )
+
+
+def started(output: str) -> set[str]:
+    """What each stub server said at its start: tensor parallel size, first GPU, random seed."""
+    return set(re.findall(r"stub server \d+ \d+ \d+", output))
+
+
+def answered(output: str) -> int:
+    """How many servers answered rank 0."""
+    found = re.search(r"RANK 0 .* SERVERS (\d+)", output)
+    assert found, output[-3000:]
+    return int(found[1])
 
 
 def _takes_interrupts() -> None:

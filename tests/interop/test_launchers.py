@@ -11,9 +11,21 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from .jobs import HERE, NAMES, PACKAGE, alive, launch, sleeping_ranks, spec, write
+from .jobs import (
+    HERE,
+    NAMES,
+    PACKAGE,
+    alive,
+    answered,
+    launch,
+    served,
+    sleeping_ranks,
+    spec,
+    started,
+    write,
+)
 
-RAY = {"RAY_OVERRIDE_RESOURCES": '{"GPU": 2, "CPU": 4, "memory": 8000000000}'}
+RAY = {"RAY_OVERRIDE_RESOURCES": '{"GPU": 4, "CPU": 8, "memory": 8000000000}'}
 """Ray's own way to pretend that a machine has GPUs."""
 
 
@@ -52,18 +64,12 @@ def test_local_with_servers(tmp_path: Path) -> None:
 
     Without GPUs AReaL starts ``n_gpus_per_node // (t * p)`` servers, hence nodes of two.
     """
-    config = write(
-        tmp_path,
-        rollout={"backend": "sglang:d2", "scheduling_spec": [spec()]},
-        sglang={"model_path": "x", "random_seed": 7},
-    )
+    config = write(tmp_path, **served("sglang:d2"))
     process = launch(tmp_path, "local", config, "cluster.n_nodes=2")
     out, _ = process.communicate(timeout=500)
     assert process.returncode == 0, out[-3000:]
-    started = {line for line in out.splitlines() if line.startswith("stub server")}
-    assert started == {"stub server 1 0 7", "stub server 1 1 8"}
-    line = next(line for line in out.splitlines() if "RANK 0 SUM 3" in line)
-    assert len(line.rpartition(" ")[2].split(",")) == 2
+    assert started(out) == {"stub server 1 0 7", "stub server 1 1 8"}
+    assert answered(out) == 2
     assert not alive(str(tmp_path))
 
 
@@ -78,6 +84,22 @@ def test_ray(tmp_path: Path, behave: str) -> None:
     assert "RANK 1 SUM 3" in out
     if behave == "raise":
         assert "rank 1 failed: RuntimeError: boom" in out
+    assert not alive(str(tmp_path))
+
+
+def test_ray_with_servers(tmp_path: Path) -> None:
+    """A node of servers and a node of ranks; SGLang itself is a stub."""
+    own = spec(PYTHONPATH=f"{PACKAGE}:{HERE / 'stub'}")
+    config = write(
+        tmp_path,
+        **served("sglang:d2", own),
+        actor={"backend": "fsdp:d2", "path": "x", **NAMES, "scheduling_spec": [own]},
+    )
+    process = launch(tmp_path, "ray", config, "cluster.n_nodes=2", env=RAY)
+    out, _ = process.communicate(timeout=500)
+    assert process.returncode == 0, out[-3000:]
+    assert started(out) == {"stub server 1 0 7", "stub server 1 1 8"}
+    assert answered(out) == 2
     assert not alive(str(tmp_path))
 
 
