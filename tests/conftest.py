@@ -8,12 +8,20 @@ from collections.abc import Iterator
 import pytest
 from cluster import ray_cluster as ray_lab
 from cluster import slurm as slurm_lab
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # Machines that run tests are busy: a deadline would fail tests for what others do meanwhile. In CI
 # the examples are the same every time; new ones are looked for elsewhere.
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
+# Where a test is to fail quickly, nobody reads a small example.
+settings.register_profile(
+    "mutants",
+    deadline=None,
+    derandomize=True,
+    max_examples=30,
+    phases=(Phase.explicit, Phase.generate),
+)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 

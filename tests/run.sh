@@ -89,6 +89,12 @@ fuzz() { # 8 seconds a target, with atheris; skipped with a reason where it cann
   .venvs/fuzz/bin/python fuzz/run.py --seconds 8
 }
 
+mutants() { # mutation testing: hours. MUTANTS='areal_conf.packing.*' tests/run.sh mutants: one module
+  environment mutants -e '.[test]' 'hydra-core==1.3.*' 'omegaconf==2.3.*' mutmut==3.8.1
+  .venvs/mutants/bin/mutmut run ${MUTANTS:+"$MUTANTS"}
+  .venvs/mutants/bin/mutmut results
+}
+
 interop() { # AReaL 1.0.4 itself, without GPUs
   local python
   python=$(areal_python) || {
