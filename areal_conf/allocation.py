@@ -240,12 +240,11 @@ class ModelAllocation:
         for value, kind in (
             (self.parallel, ParallelStrategy),
             (self.scheduling_strategy, SchedulingStrategy),
+            (self.backend, str),
+            ("" if self.name is None else self.name, str),
         ):
             if not isinstance(value, kind):
                 raise wrong_type(value, f"a {kind.__name__}", hint=_EXAMPLE)
-        for text in (self.backend, "" if self.name is None else self.name):
-            if not isinstance(text, str):
-                raise wrong_type(text, "a str", hint=_EXAMPLE)
         # The one place that knows the rules and their spans is the parser.
         spec = parse_spec(_spec_text(self.backend, self.name, self.parallel.sizes))
         if (spec.backend.name, spec.name) != (self.backend, self.name):

@@ -437,7 +437,7 @@ class _Reader:
         elif stripped in _HALVES:
             self.halves.append(self.tight(start, end))
             self.mark(_HALVES[stripped])
-        elif (key := _KEY.match(self.text, start, end)) and (
+        elif (key := _KEY.match(self.text, start)) and (
             key[1] in _KEYS or ("," in stripped and key[1] not in BACKENDS)
         ):
             self.pairs(start, end, group)
@@ -465,7 +465,7 @@ class _Reader:
         at = start
         for pair in self.text[start:end].split(","):
             stop = at + len(pair)
-            key = _KEY.match(self.text, at, stop)
+            key = _KEY.match(self.text, at)
             if key is None:
                 self.empty_or_odd_pair(at, stop)
             elif key[1] not in _KEYS:
@@ -537,7 +537,7 @@ class _Reader:
     def modernised(self, start: int, end: int) -> _Component:
         """The component in today's language."""
         text, new = self.text, _Component(start, end)
-        if m := _FOLDED.match(text, start, end):
+        if m := _FOLDED.match(text, start):
             new.mark = _BARE
             opened = text[m.end()] == "("
             new.add("megatron:" + "(" * (not opened), m.end(), copied=False)
@@ -557,7 +557,7 @@ class _Reader:
             dims = text[text.index(":", m.end()) : end]
             new.add(_default_backend(dims), m.end(), copied=False)
             return new.add(text[m.end() : end], m.end())
-        if m := _DIMS.match(text, start, end):
+        if m := _DIMS.match(text, start):
             return self.bare(new, m.end(), end)
         return new.add(text[start:end], start)
 
@@ -692,7 +692,7 @@ class _Reader:
     def shifted(self, error: AllocationError, component: _Component) -> AllocationError:
         """A component's error at its place in the whole text."""
         start, end = (component.origin(at) for at in error.span)
-        piece = clip(self.text[component.start : component.end].strip())
+        piece = clip(self.text[component.start : component.end])
         code, message, hint = error.code, error.message, f"for {piece}: {error.hint}"
         if code == "AC110":  # several components are the rule here; it is the sign that is wrong
             code, message = "AC111", f"unexpected {clip(self.text[start : start + 1])!r}"

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import product
-from math import prod
 from typing import NamedTuple
 
 from areal_conf.backends import Role, Sizes
@@ -33,11 +32,10 @@ class Coordinates(NamedTuple):
 class Mesh:
     """A mesh of named axes, the first one fastest."""
 
-    __slots__ = ("sizes", "strides", "world")
+    __slots__ = ("sizes", "strides")
 
     def __init__(self, axes: Sequence[tuple[str, int]]) -> None:
         self.sizes = dict(axes)
-        self.world = prod(self.sizes.values())
         self.strides: dict[str, int] = {}
         stride = 1
         for name, size in axes:
@@ -329,8 +327,9 @@ class _FreeGpus:
         return start, length
 
     def scattered(self, size: int) -> Unit:
-        """GPUs wherever some are free; None where there are too few."""
-        at_end = 0 if self.end is None else self.end - self.tail
+        """GPUs wherever some are free; None where there are too few of a bounded cluster."""
+        assert self.end is not None  # without a bound, each unit has a run
+        at_end = self.end - self.tail
         if sum(n * len(starts) for n, starts in self.gaps.items()) + at_end < size:
             return None
         taken: list[int] = []

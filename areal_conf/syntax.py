@@ -42,7 +42,6 @@ from areal_conf.backends import (
 from areal_conf.errors import AllocationError, clip
 
 _B = r"[ \t\r\n]*"
-_HEAD = re.compile(rf"{_B}([A-Za-z_]\w*){_B}(?:\[{_B}([A-Za-z_]\w*){_B}\]{_B})?:", re.ASCII)
 _MOE = re.compile(rf"{_B}(?:(\(){_B})?attn{_B}:")
 _FFN = re.compile(rf"\|{_B}ffn{_B}:")
 _DIM = re.compile(rf"{_B}([A-Za-z])(?:{_B}(\d+))?")
@@ -150,7 +149,7 @@ def dimension_span(text: str, dim: str) -> Span:
     dimension is not written (its size is 1), and for an empty `dim`.
     """
     start = text.find(":") + 1
-    ffn = _FFN.search(text, start)
+    ffn = _FFN.search(text)
     if ffn is not None and dim in ("e", "etp"):
         start, end = ffn.end(), len(text)
     else:
@@ -244,12 +243,7 @@ class _Parser:
 
     def spec(self) -> Spec | None:
         """spec = backend [ "[" name "]" ] ":" ( dims | moe )"""
-        head = _HEAD.match(self.text)
-        backend, name = BACKENDS.get(head[1]) if head else None, head[2] if head else None
-        if head and backend:
-            self.pos = head.end()
-        else:
-            backend, name = self.bad_head()
+        backend, name = self.head()
         if backend is None:
             return None
         moe = _MOE.match(self.text, self.pos)
@@ -257,6 +251,27 @@ class _Parser:
         if sizes is None or self.faults:
             return None
         return Spec(backend, name, sizes)
+
+    def head(self) -> tuple[Backend | None, str | None]:
+        """backend [ "[" name "]" ] ":" — the backend to read on with, also where it is guessed"""
+        text = self.text
+        if _END.match(text):
+            self.fault("AC109", 0, len(text), "the backend string is empty", *_examples())
+            return None, None
+        start = self.skip_blanks(0)
+        m = _FIRST_WORD.match(text, start)
+        if m is None:
+            return self.bad_first_char(start)
+        word = m[1]
+        backend, end = BACKENDS.get(word), m.end(1)
+        if backend is None:
+            word, end = m[0], m.end()
+            backend = self.bad_backend(word, start, end)
+            if backend is None:
+                return None, None
+        self.pos = self.skip_blanks(end)
+        name = self.bad_name(backend) if text[self.pos : self.pos + 1] == "[" else None
+        return (backend if self.colon(backend) else None), name
 
     def plain(self, backend: Backend) -> Sizes | None:
         """dims, and nothing after them"""
@@ -284,12 +299,12 @@ class _Parser:
     def moe(self, backend: Backend, opening: re.Match[str]) -> Sizes | None:
         """moe = "(" section ")" | section"""
         self.pos = opening.end()
-        attn = self.dims(backend, "attn")
+        attn = self.dims(backend, in_section=True)
         if not attn:
             self.bad_empty_section("attn")
         if ffn_at := _FFN.match(self.text, self.skip_blanks(self.pos)):
             self.pos = ffn_at.end()
-            ffn = self.dims(backend, "ffn")
+            ffn = self.dims(backend, in_section=True)
             if not ffn:
                 self.bad_empty_section("ffn")
         else:
@@ -308,11 +323,11 @@ class _Parser:
             return None
         return self.folded(backend, attn, ffn, opening)
 
-    def dims(self, backend: Backend, section: str = "") -> dict[str, _Dim]:
+    def dims(self, backend: Backend, in_section: bool = False) -> dict[str, _Dim]:
         """dims = dim { dim }, dim = letter size"""
         text = self.text
         # Inside a section, and for a backend that has none, which letters count is said later.
-        allowed = "dtpce" if section else backend.dims
+        allowed = "dtpce" if in_section else backend.dims
         found: dict[str, _Dim] = {}
         while m := self.dim_rule.match(text, self.pos):
             letter, digits = m.groups()
@@ -329,7 +344,7 @@ class _Parser:
                 found[letter] = _Dim(size, m.start(1), m.end())
                 if size != 1 and letter not in allowed:
                     self.bad_letter_for(backend, letter, size, found)
-            elif section and text.startswith("ffn", m.start(1)):
+            elif in_section and text.startswith("ffn", m.start(1)):
                 self.pos = m.start(1)
                 break
             else:
@@ -404,27 +419,6 @@ class _Parser:
     def swap(self, start: int, end: int, new: str) -> str:
         return self.text[:start] + new + self.text[end:]
 
-    def bad_head(self) -> tuple[Backend | None, str | None]:
-        """What is wrong before the dims; the backend to read on with, where it can be guessed."""
-        text = self.text
-        if _END.match(text):
-            self.fault("AC109", 0, len(text), "the backend string is empty", *_examples())
-            return None, None
-        start = self.skip_blanks(0)
-        m = _FIRST_WORD.match(text, start)
-        if m is None:
-            return self.bad_first_char(start)
-        word = m[1]
-        backend, end = BACKENDS.get(word), m.end(1)
-        if backend is None:
-            word, end = m[0], m.end()
-            backend = self.bad_backend(word, start, end)
-            if backend is None:
-                return None, None
-        self.pos = self.skip_blanks(end)
-        name = self.bad_name(backend) if text[self.pos : self.pos + 1] == "[" else None
-        return (backend if self.colon(backend) else None), name
-
     def bad_first_char(self, start: int) -> tuple[None, None]:
         char, rest = self.text[start], self.text[start:].strip()
         if char in "+,|":
@@ -438,8 +432,7 @@ class _Parser:
             fixes = sorted(prefixed, key=lambda x: not x.startswith("fsdp"))
             self.fault("AC101", start, start + 1, "no backend before this", *fixes)
         else:
-            bare = rest[1:].removesuffix(char)
-            self.fault("AC111", start, start + 1, f"unexpected {clip(char)!r}", bare, rest[1:])
+            self.fault("AC111", start, start + 1, f"unexpected {clip(char)!r}", rest[1:])
         return None, None
 
     def bad_backend(self, word: str, start: int, end: int) -> Backend | None:
@@ -471,7 +464,7 @@ class _Parser:
             *others,
             advice=f"known backends: {', '.join(BACKENDS)}",
         )
-        return BACKENDS[near] if near and after in (":", "[", ".") and after else None
+        return BACKENDS[near] if near and after in (":", "[", ".") else None
 
     def bad_name(self, backend: Backend) -> str | None:
         """What is wrong between the brackets that begin here (nothing, perhaps)."""
@@ -507,7 +500,7 @@ class _Parser:
             self.pos = at + 1
             return True
         if not char:
-            fixes = (f"{text.rstrip()}:d1", _EXAMPLES.get(backend.name, ""))
+            fixes = (f"{text.rstrip()}:d1", _example(backend))
             self.fault("AC106", at, at, f"no dimension after {backend.name}", *fixes)
             return False
         if char in "+,|":
@@ -552,7 +545,7 @@ class _Parser:
             else:
                 why = f"size of {letter} is over {MAX_SIZE} (2**20)"
                 fix = self.swap(at, end, "8")
-            self.fault("AC106", at, end, why, fix, _EXAMPLES.get(backend.name, text))
+            self.fault("AC106", at, end, why, fix, _example(backend))
 
     def bad_letter(
         self, backend: Backend, letter: str, start: int, end: int, found: dict[str, _Dim]
@@ -631,8 +624,7 @@ class _Parser:
         if self.faults and at < len(text):
             return
         if at == len(text):
-            example = _EXAMPLES.get(backend.name, "")
-            fixes = (text.rstrip() + "d1", example)
+            fixes = (text.rstrip() + "d1", _example(backend))
             self.fault("AC106", at, at, f"no dimension after {backend.name}:", *fixes)
             self.pos = at
         elif text[at] == "(":
@@ -959,6 +951,10 @@ def _extent(dims: dict[str, _Dim]) -> Span:
 def _listed(values: list[int]) -> str:
     shown = ", ".join(map(str, values[:12]))
     return shown + (", …" if len(values) > 12 else "")
+
+
+def _example(backend: Backend) -> str:
+    return _EXAMPLES.get(backend.name, f"{backend.name}:d8")
 
 
 def _examples() -> tuple[str, ...]:

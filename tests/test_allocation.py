@@ -24,6 +24,7 @@ from areal_conf import allocation as module
 from areal_conf.backends import BACKENDS, MAX_SIZE
 
 ON_ACTOR = SchedulingStrategy("colocation", "actor")
+EXPERTS = ("expert_parallel_size", "expert_tensor_parallel_size")
 VALUES = [
     ParallelStrategy(),
     ParallelStrategy(4, 2, 2, 2, 2, 4),
@@ -71,6 +72,7 @@ def test_name_given_beside_the_string() -> None:
     assert ModelAllocation.from_str("fsdp[x]:d4", name="ref").name == "ref"
     assert str(ModelAllocation.from_str("fsdp:d4", name="ref")) == "fsdp[ref]:d4"
     assert ModelAllocation.from_str("fsdp:d4").name is None
+    assert ModelAllocation.from_str("fsdp[x]:d4", scheduling_strategy=ON_ACTOR).name == "x"
     with pytest.raises(AllocationError, match="AC112"):
         ModelAllocation.from_str("fsdp:d4", name="no name")
 
@@ -114,8 +116,8 @@ def test_the_cache_gives_the_same_value_and_stays_small() -> None:
     assert ModelAllocation.from_str("fsdp:d4t2") is ModelAllocation.from_str("fsdp:d4t2")
     for d in range(1, ModelAllocation.CACHE_SIZE + 10):
         ModelAllocation.from_str(f"fsdp:d{d}")
+        assert len(module._CACHE) <= ModelAllocation.CACHE_SIZE
     ModelAllocation.from_str("fsdp:d4" + " " * 10_000)
-    assert len(module._CACHE) <= ModelAllocation.CACHE_SIZE
     assert max(map(len, module._CACHE)) <= 1000
 
 
@@ -160,6 +162,8 @@ def test_a_str_of_another_class_is_a_str() -> None:
         ({"data_parallel_size": None}, "AC309"),
         ({"expert_parallel_size": 2}, "AC204"),
         ({"data_parallel_size": 4, "expert_tensor_parallel_size": 3}, "AC204"),
+        ({"expert_parallel_size": 2, "expert_tensor_parallel_size": 2}, "AC204"),
+        (dict.fromkeys(("data_parallel_size", *EXPERTS), 2), "AC204"),
     ],
 )
 def test_strategies_validate_themselves(arguments: dict[str, Any], code: str) -> None:
@@ -167,7 +171,32 @@ def test_strategies_validate_themselves(arguments: dict[str, Any], code: str) ->
         ParallelStrategy(**arguments)
     assert caught.value.code == code
     assert caught.value.hint
+    if code == "AC309":
+        assert repr(arguments["data_parallel_size"]) in caught.value.message
     assert len(str(caught.value)) < 5000
+
+
+def test_the_largest_strategy() -> None:
+    assert ParallelStrategy(MAX_SIZE).world_size == MAX_SIZE
+    assert ParallelStrategy(MAX_SIZE // 2, 2).world_size == MAX_SIZE
+
+
+@pytest.mark.parametrize(
+    ("sizes", "text"),
+    [
+        ((0,), "0"),
+        ((MAX_SIZE + 1,), "1048577"),
+        ((MAX_SIZE, 2), "2097152"),
+        ((10**20,), ""),
+        ((4, 1, 1, 1, 1, 3), "(attn:t4|ffn:t3)"),
+        ((1, 1, 1, 1, 1, 2), "(attn:d1|ffn:t2)"),
+        ((4, 1, 1, 1, 3, 2), "(attn:t4|ffn:t2e3)"),
+    ],
+)
+def test_errors_of_strategies_show_what_they_are_about(sizes: tuple[int, ...], text: str) -> None:
+    with pytest.raises(AllocationError) as caught:
+        ParallelStrategy(*sizes)
+    assert caught.value.text == text
 
 
 @pytest.mark.parametrize(
@@ -195,6 +224,8 @@ def test_allocations_validate_themselves(arguments: dict[str, Any], code: str) -
     with pytest.raises(AllocationError) as caught:
         ModelAllocation(**arguments)
     assert caught.value.code == code
+    if code == "AC309":
+        assert repr([*arguments.values()][-1]) in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -205,6 +236,13 @@ def test_scheduling_strategies_validate_themselves(arguments: dict[str, Any]) ->
     with pytest.raises(AllocationError) as caught:
         SchedulingStrategy(**arguments)
     assert caught.value.code == "AC309"
+    assert repr(*arguments.values()) in caught.value.message
+
+
+def test_an_unknown_scheduling_type_is_underlined() -> None:
+    with pytest.raises(AllocationError) as caught:
+        SchedulingStrategy("together")
+    assert caught.value.text == "together"
 
 
 def test_scheduling_strategy_takes_the_word_or_the_member() -> None:

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from areal_conf.backends import Sizes
-from areal_conf.placement import Demand, Placement, RankOrder, place
+from areal_conf.placement import Demand, Placement, RankOrder, _cost, place
 
 # -- the order of ranks -------------------------------------------------------------------------
 
@@ -103,6 +103,7 @@ def test_groups_have_the_sizes_they_should_and_hold_every_rank_once(sizes: Sizes
 def test_the_formula_of_the_documentation() -> None:
     order = RankOrder(Sizes(d=2, t=2, p=2, c=2, e=4), "training")
     assert order.rank(d=1, p=0, c=1, t=0) == 0 + 2 * (1 + 2 * (1 + 2 * 0))
+    assert order.rank() == 0
     at = order.coordinates(13)
     assert (at.t, at.c, at.d, at.p) == (1, 0, 1, 1)
     assert (at.etp, at.e, at.edp) == (0, 1, 1)
@@ -110,7 +111,7 @@ def test_the_formula_of_the_documentation() -> None:
 
 @pytest.mark.parametrize("rank", [-1, 8])
 def test_a_rank_that_is_not_there(rank: int) -> None:
-    with pytest.raises(IndexError, match=str(rank)):
+    with pytest.raises(IndexError, match=rf"rank {rank} is not in 0\.\.7"):
         RankOrder(Sizes(d=8), "training").coordinates(rank)
 
 
@@ -222,6 +223,50 @@ def test_engines_that_begin_on_nodes_of_their_own() -> None:
     )
     assert placed.devices("rollout")[0] == (1, 0)
     assert placed.nodes() == 2
+
+
+def test_nothing_moves_to_the_node_that_a_trainer_begins() -> None:
+    placed = place([Demand("rollout", 1, 4, serves=True), Demand("actor", 1, 4, fresh=True)], 8, 1)
+    assert placed.devices("rollout") == [(0, gpu) for gpu in range(4)]
+    assert placed.devices("actor") == [None] * 4
+
+
+def test_gaps_are_filled_and_what_is_left_of_them_too() -> None:
+    demands = [Demand("a", 1, 5), Demand("b", 1, 8), Demand("c", 1, 1), Demand("d", 1, 2)]
+    placed = place(demands, 8, None)
+    assert placed.devices("c") == [(0, 5)]
+    assert placed.devices("d") == [(0, 6), (0, 7)]
+
+
+def test_a_unit_is_scattered_where_no_node_has_room_for_it() -> None:
+    demands = [Demand("a", 2, 3), Demand("b", 1, 2), Demand("c", 1, 1)]
+    placed = place(demands, 4, 2)
+    assert placed.devices("b") == [(0, 3), (1, 3)]
+    assert placed.devices("c") == [None]
+    demands = [Demand("a", 2, 3), Demand("b", 1, 5), Demand("c", 1, 3), Demand("d", 1, 1)]
+    placed = place(demands, 5, 3)
+    assert placed.devices("c") == [(0, 3), (0, 4), (1, 3)]
+    assert placed.devices("d") == [(1, 4)]
+
+
+def test_the_cost_of_a_placement() -> None:
+    """Units without room, servers and tensor groups that straddle; larger than a node: not one."""
+    demands = [
+        Demand("whole", 2, 8, serves=True),
+        Demand("rollout", 2, 3, serves=True),
+        Demand("wide", 1, 16),
+        Demand("actor", 3, 2),
+        Demand("late", 2, 1),
+    ]
+    units = {
+        "whole": [0, 12],
+        "rollout": [8, (22, 23, 24)],
+        "wide": [25],
+        "actor": [(7, 8), (47, 48), 50],
+        "late": [None, None],
+    }
+    placed = Placement(units, {demand.engine: demand.size for demand in demands}, 8)  # type: ignore[arg-type]
+    assert _cost(placed, demands) == (2, 2, 2)
 
 
 def test_ranks_without_room() -> None:
