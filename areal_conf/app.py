@@ -240,7 +240,7 @@ class PlanCallback(Callback):
         try:
             made = _plan_or_refuse(config, **self.options)
             if is_first_rank():
-                _write(made, Path(config.hydra.runtime.output_dir))
+                _save(made, Path(config.hydra.runtime.output_dir))
                 for line in _summary(made):
                     log.info(line)
             if made.errors:
@@ -249,12 +249,16 @@ class PlanCallback(Callback):
             raise SystemExit(1) from None
 
 
-def _write(made: Plan, directory: Path) -> None:
+def _save(made: Plan, directory: Path) -> None:
+    """Write the plan's files. Where that fails it is told: it neither starts nor stops a job."""
     from areal_conf import svg
     from areal_conf.files import write_atomically
 
-    write_atomically(directory / "allocation.json", made.model_dump_json(indent=2) + "\n")
-    write_atomically(directory / "allocation.svg", svg.render(made))
+    try:
+        write_atomically(directory / "allocation.json", made.model_dump_json(indent=2) + "\n")
+        write_atomically(directory / "allocation.svg", svg.render(made))
+    except OSError as error:
+        log.warning("the plan cannot be written to %s: %s", directory, error.strerror or error)
 
 
 def _summary(made: Plan) -> list[str]:

@@ -242,6 +242,7 @@ class AllocationError(ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (
+            type(self),
             self.code,
             self.message,
             self.hint,
@@ -253,6 +254,7 @@ class AllocationError(ValueError):
 
 
 def _rebuild(
+    kind: type[AllocationError],
     code: str,
     message: str,
     hint: str,
@@ -261,7 +263,7 @@ def _rebuild(
     path: str | None,
     others: tuple[AllocationError, ...],
 ) -> AllocationError:
-    return AllocationError(code, message, hint=hint, text=text, span=span, path=path, others=others)
+    return kind(code, message, hint=hint, text=text, span=span, path=path, others=others)
 
 
 Severity = Literal["error", "warning"]

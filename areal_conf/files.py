@@ -46,6 +46,13 @@ def write_atomically(path: Path, content: str | bytes, expected: bytes | None = 
     if old is not None and not stat.S_ISREG(old.st_mode):
         path.write_bytes(data)
         return
+    try:
+        _replace(path, data, old, expected)
+    except OSError as error:  # of a name that nobody knows
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _replace(path: Path, data: bytes, old: os.stat_result | None, expected: bytes | None) -> None:
     target = Path(os.path.realpath(path))
     handle, name = _open_beside(target, 0o600 if old else 0o666)
     with os.fdopen(handle, "wb") as file:  # open to the end: it holds the lock

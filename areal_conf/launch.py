@@ -73,8 +73,11 @@ class StoppedError(Exception):
     """
 
     def __init__(self, signum: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signum).name}")
+        super().__init__(signum)
         self.signum = signum
+
+    def __str__(self) -> str:
+        return f"stopped by {signal.Signals(self.signum).name}"
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ class _BrokenError(Exception):
     """The file, or a document of it, cannot be read any further."""
 
     def __init__(self, finding: Finding, place: Place) -> None:
-        super().__init__(finding.error.message)
+        super().__init__(finding, place)
         self.error = finding.error
         self.place = place
 

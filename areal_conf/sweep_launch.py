@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from areal_conf.errors import AllocationError
+from areal_conf.files import write_atomically
 from areal_conf.sweeps import Job, LayoutSweep, OnInvalid, SweepError, read_axes
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ class SweepRun:
 
         directory = Path(self.config.hydra.sweep.dir)
         directory.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(self.config, directory / "multirun.yaml")
+        write_atomically(directory / "multirun.yaml", OmegaConf.to_yaml(self.config))
 
     def _launch_together(self, batch: list[Job], first: int) -> Sequence[JobReturn]:
         """Launch the jobs of a launcher that asks no cluster for anything."""

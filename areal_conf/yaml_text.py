@@ -28,7 +28,7 @@ class YamlError(Exception):
     """The text is no YAML that a config can be; `line` counts from 1."""
 
     def __init__(self, message: str, line: int) -> None:
-        super().__init__(message)
+        super().__init__(message, line)
         self.message = message
         self.line = line
 

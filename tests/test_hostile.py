@@ -16,10 +16,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
+from processes import commands
 
 import areal_conf
 from areal_conf import AllocationError, AllocationMode, ModelAllocation, cli, plan, resolvers
@@ -298,49 +299,6 @@ def test_model_files_that_are_none(tmp_path: Path) -> None:
 # -- the command line -----------------------------------------------------------------------------
 
 
-SEVERAL = """
-import json, os, sys
-from areal_conf import cli
-for columns, arguments in json.loads(sys.argv[1]):
-    os.environ["COLUMNS"] = columns
-    status = cli.main(arguments)
-    for stream in (sys.stdout, sys.stderr):
-        print("\\f", status, sep="", end="\\f", file=stream, flush=True)
-"""
-
-
-class Done(NamedTuple):
-    """What a command returned and printed."""
-
-    status: int
-    out: str
-    err: str
-
-
-def commands(
-    *lines: tuple[str, ...],
-    python: tuple[str, ...] = (),
-    columns: tuple[str, ...] = ("100",),
-    cwd: Path | None = None,
-    **env: str,
-) -> list[Done]:
-    """Run commands of ``areal-conf`` one after the other, in a process that is started for them."""
-    jobs = json.dumps([(width, line) for width in columns for line in lines])
-    done = subprocess.run(
-        [sys.executable, *python, "-c", SEVERAL, jobs],
-        capture_output=True,
-        text=True,
-        errors="surrogateescape",
-        env={**os.environ, **env},
-        cwd=cwd,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
-    out, err = (text.split("\f") for text in (done.stdout, done.stderr))
-    return [Done(int(out[i + 1]), out[i], err[i]) for i in range(0, len(out) - 1, 2)]
-
-
 FINE = ("plan", "actor.backend=fsdp:d4", "rollout.backend=sglang:d4")
 
 
@@ -368,7 +326,7 @@ def test_python_may_be_started_in_any_way(python: tuple[str, ...]) -> None:
 
 def test_nothing_depends_on_the_order_of_hashes() -> None:
     arguments = ("plan", "actor.backend=fsdp:d4p2x", "rollout.backend=sglang:d4m2", "--format=json")
-    told = {commands(arguments, PYTHONHASHSEED=seed)[0].out for seed in ("0", "1", "42")}
+    told = {commands(arguments, env={"PYTHONHASHSEED": seed})[0].out for seed in ("0", "1", "42")}
     assert len(told) == 1
 
 
@@ -378,9 +336,7 @@ def test_any_terminal_will_do(locale: str) -> None:
         FINE,
         ("explain", "fsdp：ｄ４"),
         columns=("1", "20", "1000"),
-        LC_ALL=locale,
-        NO_COLOR="1",
-        PYTHONUTF8="0",
+        env={"LC_ALL": locale, "NO_COLOR": "1", "PYTHONUTF8": "0"},
     )
     assert len(done) == 6
     for fine in done[::2]:
@@ -417,7 +373,7 @@ def test_names_of_the_shell_and_strange_paths_are_only_names(tmp_path: Path) -> 
 
 def test_a_home_that_cannot_be_written() -> None:
     nowhere = "/proc/nowhere"
-    (done,) = commands(FINE, HOME=nowhere, XDG_CACHE_HOME=nowhere, TMPDIR="/tmp", cwd=Path("/"))
+    (done,) = commands(FINE, env={"HOME": nowhere, "XDG_CACHE_HOME": nowhere}, cwd=Path("/"))
     assert done.status == 0, done.err
 
 

@@ -188,7 +188,7 @@ import os, signal, sys, time
 from pathlib import Path
 from omegaconf import OmegaConf
 from areal_conf import cli, plan
-from areal_conf.app import _write
+from areal_conf.app import _save
 from areal_conf.launch import prepare
 
 def write(spec):
@@ -197,7 +197,7 @@ def write(spec):
     for form in ("json", "svg"):
         assert cli.main(["plan", *config, f"--format={form}", "-o", f"plan.{form}"]) == 0
     cfg = OmegaConf.merge(OmegaConf.load("config.yaml"), {"actor": {"backend": spec}})
-    _write(plan(cfg), Path())
+    _save(plan(cfg), Path())
     prepare(cfg, "local", "train.py", Path("job")).write()
 
 def files():
