@@ -10,6 +10,8 @@ from cluster import ray_cluster as ray_lab
 from cluster import slurm as slurm_lab
 from hypothesis import Phase, settings
 
+from areal_conf import allocation
+
 # Machines that run tests are busy: a deadline would fail tests for what others do meanwhile. In CI
 # the examples are the same every time; new ones are looked for elsewhere.
 settings.register_profile("local", deadline=None)
@@ -33,6 +35,12 @@ def _hydra_as_it_was() -> Iterator[None]:
     before = VersionBase.instance().version_base
     yield
     VersionBase.instance().version_base = before
+
+
+@pytest.fixture(autouse=True)
+def _nothing_parsed() -> None:
+    """No test finds in the cache what another one parsed."""
+    allocation._CACHE.clear()
 
 
 @pytest.fixture(scope="session")

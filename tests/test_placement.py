@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from areal_conf.backends import Sizes
+from areal_conf.packing import MAX_STEPS, _Search, pack
 from areal_conf.placement import Demand, Placement, RankOrder, _cost, place
 
 # -- the order of ranks -------------------------------------------------------------------------
@@ -298,6 +299,28 @@ def test_where_first_fit_is_not_enough(
     assert not any(placed.straddling(engine) for engine in small)
     used = [gpu for d in demands for unit in gpus(placed, d.engine) for gpu in unit]
     assert len(used) == len(set(used))
+
+
+def test_units_are_packed_wherever_they_can_be() -> None:
+    for sizes, room in product(((1, 3, 4), (2, 3, 5), (3, 4, 7), (2, 5, 6)), (7, 8, 10)):
+        for *numbers, nodes in product(range(4), range(4), range(4), (1, 2, 3)):
+            counts = dict(zip(sizes, numbers, strict=True))
+            found = pack(counts, room, nodes)
+            demands = [Demand(str(size), n, size) for size, n in counts.items()]
+            assert (found is not None) == fits_without_straddling(demands, room, nodes)
+            if found is not None:
+                assert len(found) <= nodes
+                assert all(sum(size * n for size, n in node.items()) <= room for node in found)
+                assert all(
+                    sum(node.get(size, 0) for node in found) == counts[size] for size in sizes
+                )
+
+
+def test_a_search_that_takes_too_long_is_given_up() -> None:
+    sizes = list(range(20, 51))
+    search = _Search(sizes[::-1], 100)
+    assert search.fill((3,) * len(sizes), 33) is None
+    assert MAX_STEPS < search.steps < MAX_STEPS + 100
 
 
 def test_a_server_is_kept_whole_at_the_cost_of_tensor_groups() -> None:
