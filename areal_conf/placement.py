@@ -46,11 +46,10 @@ class Mesh:
         """Where `rank` stands along `axis`, from 0."""
         return rank // self.strides[axis] % self.sizes[axis]
 
-    def groups(self, axes: str | Sequence[str]) -> list[list[int]]:
-        """Ranks that differ along `axes` alone, one list a group, ascending."""
-        own = [a for a in self.sizes if a in axes]
-        others = [a for a in reversed(self.sizes) if a not in axes]
-        steps = sorted(self._offsets(own))
+    def groups(self, axis: str) -> list[list[int]]:
+        """Ranks that differ along `axis` alone, one list a group, ascending."""
+        others = [a for a in reversed(self.sizes) if a != axis]
+        steps = [*self._offsets([axis])]
         return [[base + step for step in steps] for base in sorted(self._offsets(others))]
 
     def _offsets(self, axes: Sequence[str]) -> Iterator[int]:

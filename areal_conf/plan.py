@@ -208,15 +208,15 @@ class EnginePlan(_Frozen):
 
     def expert_groups(self) -> list[list[int]]:
         """Ranks over which the experts of a layer are spread."""
-        return self.order.expert.groups(["e"])
+        return self.order.expert.groups("e")
 
     def expert_tensor_groups(self) -> list[list[int]]:
         """Ranks that share each expert's matrices."""
-        return self.order.expert.groups(["etp"])
+        return self.order.expert.groups("etp")
 
     def expert_data_groups(self) -> list[list[int]]:
         """Ranks that hold the same experts."""
-        return self.order.expert.groups(["edp"])
+        return self.order.expert.groups("edp")
 
 
 class Plan(_Frozen):
@@ -264,9 +264,10 @@ class Plan(_Frozen):
                 path=f"{self._facts.cluster_path}.n_gpus_per_node",
                 hint=f"write {self._facts.cluster_path}.n_gpus_per_node=8",
             )
-        if self._facts.placement is not None and not self._unplaced():
-            return self._facts.placement.nodes()
-        return place(demands(self._facts.state, per_node), per_node, None).nodes()
+        placed = self._facts.placement
+        if placed is not None and not any(None in units for units in placed.units.values()):
+            return placed.nodes()
+        return place(demands(self._facts.state), per_node, None).nodes()
 
     @property
     def gpus_per_node(self) -> int:
@@ -279,10 +280,6 @@ class Plan(_Frozen):
             return self.total_gpus
         assert self._facts is not None
         return self._facts.per_node or 0
-
-    def _unplaced(self) -> bool:
-        placement = self._facts.placement if self._facts else None
-        return placement is not None and any(None in units for units in placement.units.values())
 
     @property
     def launcher(self) -> str | None:
@@ -381,8 +378,7 @@ def _build(facts: Facts, findings: list[Finding]) -> Plan:
 
 
 def _shown_order(state: State) -> list[Engine]:
-    first = [e for e in state.engines.values() if e.name == "rollout"]
-    return first + [e for e in state.engines.values() if e.name != "rollout"]
+    return sorted(state.engines.values(), key=lambda engine: engine.name != "rollout")
 
 
 def _diagnostic(finding: Finding) -> Diagnostic:

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from areal_conf.allocation import ModelAllocation
 from areal_conf.backends import divisors
 from areal_conf.engines import ROLES
-from areal_conf.errors import AllocationError, Finding, counted
+from areal_conf.errors import AllocationError, Finding, Severity, counted
 from areal_conf.placement import Demand, Placement, place
 from areal_conf.resolve import Engine, State
 from areal_conf.versions import AFTER_2_0, V1_0_4, Version
@@ -96,10 +95,10 @@ def _place(state: State) -> Placement | None:
     if experiment.n_nodes is None or not per_node:
         return None
     unlimited = state.mode == "single_controller" and experiment.scheduler in _NODE_GRANULAR
-    return place(demands(state, per_node), per_node, None if unlimited else experiment.n_nodes)
+    return place(demands(state), per_node, None if unlimited else experiment.n_nodes)
 
 
-def demands(state: State, per_node: int) -> list[Demand]:
+def demands(state: State) -> list[Demand]:
     """What each engine reserves, in the order in which AReaL gives out GPUs."""
     spmd = state.mode == "spmd"
     slurm = not spmd and state.experiment.scheduler == "slurm"
@@ -118,10 +117,9 @@ def demands(state: State, per_node: int) -> list[Demand]:
 
 
 def _finding(
-    severity: str, code: str, message: str, path: str, hint: str, text: str = ""
+    severity: Severity, code: str, message: str, path: str, hint: str, text: str = ""
 ) -> Finding:
-    error = AllocationError(code, message, path=path, hint=hint, text=text)
-    return Finding("error" if severity == "error" else "warning", error)
+    return Finding(severity, AllocationError(code, message, path=path, hint=hint, text=text))
 
 
 def has_engines(facts: Facts) -> Iterator[Finding]:
@@ -234,9 +232,9 @@ def _trains(facts: Facts) -> bool:
 def _off_node(engine: Engine, per_node: int, who: str) -> Finding:
     assert engine.allocation is not None
     near = max(1, round(engine.gpus / per_node)) * per_node
-    size = engine.allocation.instance_size or 1
+    size = engine.allocation.instance_size
     hint = f"give {engine.name} {near} GPUs, or another multiple of {per_node}"
-    if engine.serves and near % size == 0:
+    if size and near % size == 0:
         p = engine.allocation.parallel
         dims = (
             f"d{near // size}"
@@ -265,10 +263,9 @@ def whole_nodes(facts: Facts) -> Iterator[Finding]:
         if not engine.gpus or engine.allocation is None:
             continue
         size = engine.allocation.instance_size
-        why = _bad_instance(facts, engine.allocation, per_node) if size else None
-        if why:
+        if size and (why := _bad_instance(facts, engine.allocation.backend, size, per_node)):
             message = f"an instance of {engine.name} takes {size} GPUs, which {why}"
-            fits = max(x for x in divisors(per_node) if x <= (size or 1))
+            fits = max(x for x in divisors(per_node) if x <= size)
             spec = f"{engine.allocation.backend}:d{max(1, engine.gpus // fits)}t{fits}"
             hint = f"write an instance that fits, such as {engine.path}={spec.replace('d1t', 't')}"
             yield _finding("error", "AC307", message, engine.path, hint, engine.text)
@@ -276,9 +273,8 @@ def whole_nodes(facts: Facts) -> Iterator[Finding]:
             yield _off_node(engine, per_node, "the slurm scheduler")
 
 
-def _bad_instance(facts: Facts, allocation: ModelAllocation, per_node: int) -> str | None:
-    """Why instances of `allocation` do not fit nodes; None where they do."""
-    size = allocation.instance_size or 1
+def _bad_instance(facts: Facts, backend: str, size: int, per_node: int) -> str | None:
+    """Why instances of `size` GPUs do not fit nodes; None where they do."""
     who = facts.state.launcher or facts.scheduler
     node = f"{counted(per_node, 'GPU')} of a node"
     if size > per_node:
@@ -286,7 +282,7 @@ def _bad_instance(facts: Facts, allocation: ModelAllocation, per_node: int) -> s
             return f"is no multiple of the {per_node} GPUs of a node"
         if who == "local" or facts.scheduler == "slurm":
             return f"is over the {node}, which {who} cannot place"
-        if facts.state.launcher and allocation.backend == "vllm":
+        if facts.state.launcher and backend == "vllm":
             return f"is over the {node}, which the launchers refuse for vllm"
     elif per_node % size and (facts.state.launcher in _NODE_GRANULAR or who == "slurm"):
         return f"does not divide the {per_node} GPUs of a node: {who} fills nodes with instances"
@@ -376,7 +372,7 @@ def worker_counts(facts: Facts) -> Iterator[Finding]:
             "scheduler local refuses this, so do ray and slurm up to AReaL 2.0.0"
         )
         hint = "give both as many workers, or use scheduler ray or slurm of AReaL's main"
-        severity = "error" if facts.strict and refuses else "warning"
+        severity: Severity = "error" if facts.strict and refuses else "warning"
         yield _finding(severity, "AC354", message, engine.path, hint, engine.text)
 
 
@@ -390,7 +386,7 @@ def spmd_pipeline(facts: Facts) -> Iterator[Finding]:
         if engine.serves and engine.allocation and engine.allocation.parallel.pp_size > 1:
             message = f"{engine.name} has p > 1, which the SPMD launchers do not pass to servers"
             hint = "write it with t alone, or use the single controller (scheduler.type=...)"
-            severity = "error" if refuses else "warning"
+            severity: Severity = "error" if refuses else "warning"
             yield _finding(severity, "AC355", message, engine.path, hint, engine.text)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from omegaconf import OmegaConf
 
 from areal_conf import AllocationError, ModelAllocation, joint_layouts, layouts
 from areal_conf.backends import BACKENDS, Sizes
+from areal_conf.layouts import nothing_valid
 from areal_conf.model import ModelFacts, fits
 from areal_conf.resolvers import register
 
@@ -165,6 +167,7 @@ def code_of(pattern: str) -> str | None:
             ["megatron:d2p2", "megatron:d2p2e2"],
         ),
         ("megatron:(attn:d*p*|ffn:p2)@4", ["megatron:d2p2"]),
+        ("megatron:(attn:d*|ffn:p1)@2", ["megatron:d2"]),
         ("megatron:(attn:d*t*|ffn:d1t2)@4", ["megatron:(attn:d2t2|ffn:t2)"][:0]),
         (
             "megatron:(attn:d*t*|ffn:d2t2)@4",
@@ -203,6 +206,7 @@ def test_patterns(pattern: str, wanted: list[str]) -> None:
         ("fsdp:attn:d*|ffn:e*@8", "AC205", (5, 21)),
         ("megatron:attn:d*e*|ffn:t*@8", "AC206", (16, 18)),
         ("megatron:attn:d*p2|ffn:p4@8", "AC201", (23, 25)),
+        ("megatron:attn:d*|ffn:p2@8", "AC201", (21, 23)),
         ("megatron:d2e4", "AC204", (11, 13)),
         ("fsdp:d1048576t2c*@8", "AC106", (5, 19)),
     ],
@@ -234,6 +238,7 @@ def test_a_pattern_is_a_str(value: object) -> None:
     with pytest.raises(AllocationError) as raised:
         layouts(value)  # type: ignore[arg-type]
     assert raised.value.code == "AC309"
+    assert raised.value.text == repr(value)
 
 
 @pytest.mark.parametrize("value", ["8", True, 8.0])
@@ -323,6 +328,56 @@ def test_guests_have_the_gpus_of_their_host() -> None:
     ]
     patterns = {"ref": "fsdp:d*", "actor": "fsdp:d*@4"}
     assert joint(patterns, None, guests={"ref": "actor"}) == [["fsdp:d4", "fsdp:d4"]]
+
+
+def test_a_guest_of_a_guest_is_none() -> None:
+    patterns = {"ref": "fsdp:d*", "critic": "fsdp:d*", "actor": "fsdp:d1"}
+    guests = {"ref": "critic", "critic": "actor"}
+    assert joint(patterns, 3, guests=guests) == [["fsdp:d2", "fsdp:d1", "fsdp:d1"]]
+
+
+def test_gpus_that_count_twice() -> None:
+    patterns = {"actor": "fsdp:d*", "rollout": "sglang:d2"}
+    assert joint(patterns, 8, weights={"actor": 2}) == [["fsdp:d3", "sglang:d2"]]
+    assert joint(patterns, 8, weights={"rollout": 2}) == [["fsdp:d4", "sglang:d2"]]
+    assert joint(patterns, 7, weights={"actor": 2}) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "gpus", "why", "hint"),
+    [
+        (
+            "fsdp:d3t*@8",
+            None,
+            "the fixed sizes' product 3",
+            "give 6 or 9 GPUs, or leave more sizes open",
+        ),
+        (
+            "fsdp:d3t*",
+            2,
+            "the fixed sizes' product 3",
+            "give 3 GPUs, or leave more sizes open",
+        ),
+        (
+            " megatron:d2p2e*@8",
+            None,
+            "megatron:d2p2e*@8 has no valid layout",
+            "leave more sizes open: megatron:d*t*p*c*e*@8",
+        ),
+    ],
+)
+def test_why_nothing_is_valid(pattern: str, gpus: int | None, why: str, hint: str) -> None:
+    error = nothing_valid(pattern, gpus)
+    assert why in error.message
+    assert (error.code, error.text, error.hint) == ("AC603", pattern, hint)
+
+
+def test_why_nothing_fits_the_model() -> None:
+    error = nothing_valid("sglang:t*@3", model=QWEN)
+    assert error.message == "no layout of 3 GPUs fits the model Qwen2.5-7B"
+    nameless = nothing_valid("sglang:t*@3", model=replace(QWEN, source=""))
+    assert nameless.message == "no layout of 3 GPUs fits the model"
+    assert "product 2" in nothing_valid("sglang:d2t*@3", model=QWEN).message
 
 
 def test_joint_needs_a_total() -> None:

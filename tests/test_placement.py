@@ -53,8 +53,8 @@ def test_groups_of_trainers_are_those_of_megatron(sizes: Sizes) -> None:
         assert order.dense.groups(axis) == orthogonal_groups(dense, axis)
     expert = [("etp", etp), ("e", e), ("edp", d * t * c // (etp * e)), ("p", p)]
     for axis in ("etp", "e", "edp", "p"):
-        assert order.expert.groups([axis]) == orthogonal_groups(expert, axis)
-    assert order.expert.groups(["p"]) == order.dense.groups("p")
+        assert order.expert.groups(axis) == orthogonal_groups(expert, axis)
+    assert order.expert.groups("p") == order.dense.groups("p")
 
 
 @given(layouts())
@@ -96,7 +96,7 @@ def test_groups_have_the_sizes_they_should_and_hold_every_rank_once(sizes: Sizes
         (order.expert, "etp", sizes.etp),
         (order.expert, "edp", edp),
     ):
-        groups = mesh.groups([axis])
+        groups = mesh.groups(axis)
         assert {len(group) for group in groups} == {size}
         assert sorted(rank for group in groups for rank in group) == list(range(sizes.world))
 

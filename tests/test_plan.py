@@ -195,8 +195,12 @@ def test_ranks_and_groups_of_an_engine() -> None:
     assert actor.expert_groups() == [[0, 2], [1, 3], [4, 6], [5, 7]]
     assert actor.expert_tensor_groups() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert actor.expert_data_groups() == [[rank] for rank in range(8)]
+    assert actor.rank() == 0
     assert actor.rank(d=1, p=1, t=1) == 7
     assert actor.coordinates(7) == (1, 1, 0, 1, 1, 1, 0)
+    long = plan({"actor": {"backend": "megatron:t2c2e2"}}).engines["actor"]
+    assert long.context_groups() == [[0, 2], [1, 3]]
+    assert long.expert_data_groups() == [[0, 2], [1, 3]]
 
 
 def test_ranks_of_an_engine_without_a_layout() -> None:
@@ -212,6 +216,7 @@ def test_nodes_needed() -> None:
     assert plan(PPO).nodes == 2
     config = {**PPO, "cluster": {"n_gpus_per_node": 4}}
     assert plan(config).nodes == 4
+    assert plan({**PPO, "cluster": {"n_nodes": 1, "n_gpus_per_node": 8}}).nodes == 2
     with pytest.raises(AllocationError, match="AC357"):
         _ = plan({**PPO, "cluster": {}}).nodes
 
@@ -231,7 +236,25 @@ def test_everything_wrong_is_collected_and_raised_at_once() -> None:
     with pytest.raises(AllocationError) as caught:
         made.raise_for_errors()
     assert len(caught.value.errors) == 3
+    for raised, told in zip(caught.value.errors, made.errors, strict=True):
+        assert (raised.code, raised.path) == (told.code, told.path)
+        assert (raised.message, raised.hint) == (told.message, told.hint)
+        assert (raised.text, raised.span) == (told.text, told.span)
     plan(PPO).raise_for_errors()
+
+
+def test_a_plan_with_one_more_error() -> None:
+    made = plan(PPO)
+    worse = made.with_error(AllocationError("AC322", "no such script", hint="name one"))
+    assert made.ok
+    assert [one.code for one in worse.errors] == ["AC322"]
+    assert worse.nodes == made.nodes
+
+
+def test_backends_that_the_legacy_mode_filled_in() -> None:
+    config = {"allocation_mode": "sglang.d4+d4", "rollout": {}, "actor": {"backend": "fsdp:d4"}}
+    assert plan(config).filled_in() == {"rollout.backend": "sglang:d4"}
+    assert plan(PPO).filled_in() == {}
 
 
 @pytest.mark.parametrize("where", ["argument", "config", "text"])

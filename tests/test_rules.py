@@ -137,7 +137,13 @@ def test_ac306_more_gpus_than_there_are_with_the_sum_spelled_out() -> None:
     assert (one.code, one.path) == ("AC306", "cluster")
     assert "rollout 8 + actor 8 = 16 > 1 x 8" in one.message
     assert one.text == ""  # the sum stands nowhere in the config: there is nothing to underline
-    assert "cluster.n_nodes=2" in one.hint
+    assert one.hint == "write cluster.n_nodes=2, or smaller backends (8 GPUs in all)"
+    made = plan(experiment("1x8", actor="fsdp:d8", critic="fsdp:d8"))
+    shared = "critic.scheduling_strategy"
+    assert made.errors[0].hint == (
+        f"write ++{shared}.type=colocation ++{shared}.target=actor to share the actor's GPUs, "
+        "or cluster.n_nodes=2, or smaller backends (8 GPUs in all)"
+    )
 
 
 @pytest.mark.parametrize("kind", ["ray", "slurm"])
@@ -149,6 +155,17 @@ def test_ac356_where_the_scheduler_never_reads_n_nodes(kind: str) -> None:
     assert "ask for 2 nodes" in one.message
     assert one.text == ""
     assert made.engines["rollout"].devices[0] == (1, 0)
+
+
+def test_scheduler_slurm_begins_each_engine_on_a_node() -> None:
+    made = plan(experiment("2x8", "slurm", rollout="sglang:d4", actor="fsdp:d4"))
+    assert made.engines["actor"].devices[0] == (0, 0)
+    assert made.engines["rollout"].devices[0] == (1, 0)
+
+
+def test_nothing_is_said_of_nodes_where_their_size_is_not_known() -> None:
+    made = plan(experiment("2x0", "local", actor="fsdp:d8"))
+    assert warnings(made) == [("AC357", "cluster")]
 
 
 def test_ac356_scheduler_local_has_one_node() -> None:
@@ -192,6 +209,16 @@ def test_ac350_idle_gpus() -> None:
 def test_ac309_an_unknown_scheduler() -> None:
     made = plan(experiment("1x8", "kubernetes", actor="fsdp:d8"))
     assert errors(made) == [("AC309", "scheduler.type")]
+    assert made.errors[0].text == "kubernetes"
+    assert made.errors[0].hint == "write local, ray or slurm"
+
+
+def test_sums_of_many_engines_are_short() -> None:
+    engines = {f"judge{i}": "sglang:d1" for i in range(12)}
+    (one,) = plan(experiment("1x8", **engines)).errors
+    assert one.message.endswith("judge10 1 + judge11 1 = 12 > 1 x 8")
+    (one,) = plan(experiment("1x8", **engines, judge12="sglang:d1")).errors
+    assert one.message.endswith("judge10 1 + 2 more = 13 > 1 x 8")
 
 
 # -- whole nodes ----------------------------------------------------------------------------------
@@ -222,6 +249,14 @@ def test_ac307_instances_and_engines_in_whole_nodes(
 
 
 def test_ac307_offers_what_fits() -> None:
+    (one,) = plan(experiment("4x8", rollout="sglang:t12")).errors
+    assert one.hint == "write an instance that fits, such as rollout.backend=sglang:t8"
+    (one,) = plan(experiment("4x8", "slurm", rollout="sglang:t3p4")).errors
+    assert one.hint == "write an instance that fits, such as rollout.backend=sglang:t8"
+    (one,) = plan(experiment("4x8", "slurm", rollout="sglang:d3p2t2")).errors
+    assert one.hint.endswith(": rollout.backend=sglang:d4p2t2")
+    (one,) = plan(experiment("4x8", "slurm", actor="fsdp:d12")).errors
+    assert one.hint == "give actor 16 GPUs, or another multiple of 8"
     (one,) = plan(experiment("4x8", "slurm", rollout="sglang:d3t4")).errors
     assert "rollout.backend=sglang:d4t4" in one.hint
     (one,) = plan(experiment("4x8", "local", rollout="sglang:d2t16")).errors
@@ -274,7 +309,10 @@ def test_servers_alone_may_leave_nodes() -> None:
 @pytest.mark.parametrize("launcher", ["ray", "slurm"])
 def test_ac307_under_launchers(launcher: str) -> None:
     half = experiment("1x8", rollout="sglang:d4", actor="fsdp:d4")
-    assert ("AC307", "rollout.backend") in errors(plan(half, launcher=launcher))
+    made = plan(half, launcher=launcher)
+    assert ("AC307", "rollout.backend") in errors(made)
+    whole = f"the {launcher} launcher gives whole nodes of 8 GPUs; rollout asks for 4"
+    assert whole in [one.message for one in made.errors]
     wide = experiment("3x8", rollout="vllm:t16", actor="fsdp:d8")
     assert errors(plan(wide, launcher=launcher)) == [("AC307", "rollout.backend")]
     wide["rollout"]["backend"] = "sglang:t16"
@@ -327,6 +365,28 @@ def test_spmd_launchers_do_not_read_scheduling_strategies() -> None:
 
 
 # -- warnings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "cluster", "options", "engines"),
+    [
+        ("AC307", "4x8", {}, {"rollout": "sglang:t12"}),
+        ("AC307", "4x8", {"launcher": "slurm"}, {"rollout": "sglang:d4", "actor": "fsdp:d28"}),
+        ("AC351", "2x8", {}, {"actor": "fsdp:t16"}),
+        ("AC353", "1x8", {}, {"actor": "fsdp:d6"}),
+        ("AC354", "1x8", {}, {"actor": "fsdp:d8", "rollout": ("sglang:d2t4", "actor")}),
+        ("AC355", "2x8", {"launcher": "slurm"}, {"rollout": "sglang:t4p2", "actor": "fsdp:d8"}),
+        ("AC358", "1x8", {}, {"actor": "fsdp[critic]:d8"}),
+    ],
+)
+def test_what_is_about_a_backend_shows_it(
+    code: str, cluster: str, options: dict[str, Any], engines: dict[str, Any]
+) -> None:
+    config = {**experiment(cluster, **engines), "train_dataset": {"batch_size": 8}}
+    made = plan(config, **options)
+    (one,) = [one for one in (*made.errors, *made.warnings) if one.code == code]
+    assert one.path in ("rollout.backend", "actor.backend")
+    assert one.text == config[one.path.partition(".")[0]]["backend"]
 
 
 def test_ac351_straddling() -> None:
