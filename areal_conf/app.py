@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra.errors import CompactHydraException
+from hydra.errors import CompactHydraException, ConfigCompositionException
 from hydra.experimental.callback import Callback
 
 from areal_conf.errors import AllocationError, counted
 from areal_conf.granted import slurm_mismatch
 from areal_conf.legacy import warn_once
-from areal_conf.overrides import as_typed
+from areal_conf.overrides import as_typed, meant
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -76,6 +76,11 @@ def main(
             sys.argv = [argv[0], *_typed_arguments(argv[1:])]
             try:
                 return app()
+            except SystemExit as stop:  # Hydra has printed what is wrong, and stops
+                key = meant(stop.__context__)
+                if key and is_first_rank():
+                    print(f"Did you mean {key}?", file=sys.stderr)
+                raise
             finally:
                 sys.argv = argv
 
@@ -101,7 +106,13 @@ def compose(
     """
     import hydra
 
-    cfg = hydra.compose(config_name, as_typed(overrides or ()), return_hydra_config, **options)
+    try:
+        cfg = hydra.compose(config_name, as_typed(overrides or ()), return_hydra_config, **options)
+    except ConfigCompositionException as refused:
+        if key := meant(refused):
+            message = f"{refused}\nDid you mean {key}?"
+            raise ConfigCompositionException(message) from refused.__cause__
+        raise
     prepared(cfg, root).raise_for_errors()
     return cfg
 

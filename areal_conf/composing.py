@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from areal_conf.errors import AllocationError, clip
-from areal_conf.overrides import as_typed
+from areal_conf.overrides import as_typed, meant
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -124,8 +124,10 @@ def _cannot_compose(error: Exception, config: str) -> AllocationError:
     detail = clip(" ".join([first, *rest[:3]]), 500)
     if cause is not None and str(cause) not in str(error):
         detail += f" ({clip(str(cause).splitlines()[0] if str(cause) else '', 200)})"
+    key = meant(error)
+    mend = f"did you mean {clip(key, 120)}? A" if key else "mend what is named; a"
     return AllocationError(
         "AC320",
         f"{clip(config, 120)} cannot be composed: {detail}",
-        hint="mend the config or the override that is named; a new key needs a leading '+'",
+        hint=f"{mend} new key needs a leading '+'",
     )

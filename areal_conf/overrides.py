@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 
 from areal_conf.backends import BACKENDS
 
@@ -50,6 +51,20 @@ def unescape(value: str) -> str:
         quote = value[0]
         return re.sub(rf"(\\+)(?={quote}|\Z)", _half, value[1:-1])
     return _ESCAPED.sub(r"\1", value)
+
+
+def meant(refused: BaseException | None) -> str | None:
+    """The key that an override was meant for where Hydra found none; None where no key is near.
+
+    Hydra's error is caused by OmegaConf's, which knows the mapping that lacks the key.
+    """
+    cause = getattr(refused, "__cause__", None)
+    key, path = getattr(cause, "key", None), getattr(cause, "full_key", None)
+    mapping = getattr(cause, "parent_node", None)
+    if mapping is None or not hasattr(mapping, "keys") or not isinstance(key, str) or not path:
+        return None
+    near = get_close_matches(key, [name for name in mapping if isinstance(name, str)], n=1)
+    return f"{path.removesuffix(key)}{near[0]}" if near else None
 
 
 def quoted(text: str) -> str:

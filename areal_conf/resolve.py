@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Literal
 
 from areal_conf.allocation import (
@@ -272,11 +273,27 @@ def _no_backend(engine: Engine, heirs: list[str], legacy: str | None) -> Allocat
         hint = f"write {engine.path}={legacy} (allocation_mode says so, but is ignored here)"
     else:
         hint = f"write {engine.path}={first} or {engine.path}={second}"
+    if misspelt := _misspelt(engine):
+        hint = f"did you mean {engine.path} by {misspelt}? Otherwise {hint}"
     if heirs:
         hint += f" ({' and '.join(heirs)} will take it too)"
     return AllocationError(
         "AC301", f"{engine.name} has no backend and inherits none", path=engine.path, hint=hint
     )
+
+
+def _misspelt(engine: Engine) -> str | None:
+    """The path of a key of the engine that looks like a slip for its backend; None: there is none.
+
+    AReaL's sections take any key, so that nobody else says so.
+    """
+    view = engine.section.view
+    try:
+        keys = [key for key in view.keys() if key != "backend"]  # noqa: SIM118
+    except AllocationError:
+        return None
+    near = get_close_matches("backend", keys, n=1, cutoff=0.8)
+    return view.at(near[0]) if near else None
 
 
 def _check_role(state: State, engine: Engine) -> None:

@@ -278,6 +278,22 @@ def test_broken_overrides_exit_1(
     assert "AC" in err
 
 
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("actor.bakend=fsdp:d8", "actor.backend"),
+        ("clustr.n_nodes=2", "cluster"),
+        ("cluster.n_node=2", "cluster.n_nodes"),
+    ],
+)
+def test_the_key_that_was_meant_is_named(
+    capsys: pytest.CaptureFixture[str], config: Path, override: str, key: str
+) -> None:
+    status, _, err = run(capsys, "plan", str(config), override)
+    assert status == 1
+    assert f"hint: did you mean {key}? A new key needs a leading '+'" in err
+
+
 @pytest.mark.parametrize("name", ["a b.yaml", "x-1.5.yaml", "ä.yaml", "a,b.yaml", "[x].yaml"])
 def test_any_file_name(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text(PPO, encoding="utf-8")

@@ -52,6 +52,15 @@ def test_nothing_to_inherit_is_said_once() -> None:
     )
 
 
+@pytest.mark.parametrize("kind", [dict, OmegaConf.create])
+def test_a_misspelt_backend_is_named(kind: Any) -> None:
+    made = plan(kind({"rollout": {"bakend": "sglang:d8", "backend": ""}}))
+    assert found(made) == [("AC301", "rollout.backend")]
+    assert made.errors[0].hint.startswith("did you mean rollout.backend by rollout.bakend? Oth")
+    made = plan(kind({"rollout": {"dtype": "bf16"}}))
+    assert made.errors[0].hint.startswith("write rollout.backend=")
+
+
 def test_an_heir_with_a_line_of_its_own_is_told_it() -> None:
     mode = "fsdp[actor]:d4|fsdp[critic]:d2t2"
     scheduler = {"type": "local"}

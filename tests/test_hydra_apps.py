@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir
+from hydra.errors import ConfigCompositionException
 from hydra_app import AREAL_MAIN, BASE, CONFIG, HYDRA_MAIN, App
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException, ValidationError
@@ -21,6 +22,7 @@ from areal_conf import AllocationError, resolvers, schema
 
 MOE = "megatron:(attn:d4t2|ffn:e4)"
 GOOD = ("rollout.backend=sglang:d2t4", "actor.backend=fsdp:d8")
+CLOSED = "rollout: {backend: 'sglang:d8'}\nactor: {backend: 'fsdp:d8'}\n"
 PLANNED = (*GOOD, "cluster.n_nodes=2", "cluster.n_gpus_per_node=8", "scheduler.type=local")
 
 
@@ -39,7 +41,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> App:
 @pytest.fixture(scope="module")
 def dropin(tmp_path_factory: pytest.TempPathFactory) -> App:
     """An app whose main is ``areal_conf.main``."""
-    return App.create(tmp_path_factory.mktemp("dropin"), AREAL_MAIN)
+    return App.create(tmp_path_factory.mktemp("dropin"), AREAL_MAIN, closed=CLOSED)
 
 
 def job(output: str) -> Any:
@@ -311,6 +313,14 @@ def test_main_refuses_without_a_traceback(dropin: App) -> None:
     assert "HYDRA_FULL_ERROR" not in done.stderr.split("AC104")[0]
 
 
+def test_main_names_the_key_that_was_meant(dropin: App) -> None:
+    done = dropin.run("--config-name=closed", "actor.bakend=fsdp:d8")
+    assert done.returncode == 1
+    assert "Could not override 'actor.bakend'" in done.stderr
+    assert done.stderr.endswith("Did you mean actor.backend?\n")
+    assert "Did you mean" not in dropin.run("--config-name=closed", "other=1").stderr
+
+
 def test_main_in_a_sweep_reports_each_bad_job_and_runs_the_good_ones(dropin: App) -> None:
     done = dropin.run("-m", GOOD[0], f"actor.backend=fsdp:d0,fsdp:d8,{MOE},fsdp:d4p2")
     assert done.returncode == 1
@@ -374,6 +384,15 @@ def test_compose_checks_and_raises(tmp_path: Path) -> None:
         with pytest.raises(AllocationError) as caught:
             areal_conf.compose("config", ["rollout.backend=fsdp:d4", "actor.backend=fsdp:d0"])
     assert {e.code for e in caught.value.errors} >= {"AC302", "AC106"}
+
+
+def test_compose_names_the_key_that_was_meant(tmp_path: Path) -> None:
+    (tmp_path / "closed.yaml").write_text(CLOSED, encoding="utf-8")
+    with initialize_config_dir(str(tmp_path), **BASE):
+        with pytest.raises(ConfigCompositionException, match=r"Did you mean actor\.backend\?"):
+            areal_conf.compose("closed", ["actor.bakend=fsdp:d8"])
+        with pytest.raises(ConfigCompositionException, match=r"\+other=1$"):
+            areal_conf.compose("closed", ["other=1"])
 
 
 # -- the callback ----------------------------------------------------------------------------------
