@@ -25,6 +25,8 @@ Path = tuple[str, ...]
 _AS_KEY = re.compile(rf"""\b{FIELD}(?:["']\s*:|\s*:(?:\s|$))|\?\s+["']?{FIELD}\b""")
 _READER = re.compile(rf"\$\{{[^}}]*\b{FIELD}\b")
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
+_COMMENT = re.compile(r"(?:^|(?<=\s))#[^\r\n\x85\u2028\u2029]*")
+_LINE_END = re.compile(r"[\r\n\x85\u2028\u2029]*\Z")
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 
@@ -314,30 +316,45 @@ class _File:
         return Edit(at, at, f"{indent}backend: {value}{document.line_break(header)}")
 
     def replaced(self, entry: tuple[Node, Node], value: str) -> Edit:
-        """Another scalar in the place of one; anchor and tag stay."""
+        """Another scalar in the place of one; anchor, tag and comments stay."""
         key, node = entry
         if node.start == node.end:  # nothing stands after the colon
             at = self.text.index(":", key.end) + 1
             return Edit(at, at, f" {value}")
         properties = _PROPERTIES.match(self.text, node.start, node.end)
-        return Edit(properties.end() if properties else node.start, node.end, value)
+        start, end = properties.end() if properties else node.start, self.end_of(node)
+        return Edit(start, end, "  ".join([value, *self.inner_comments(node)]))
+
+    def end_of(self, scalar: Node) -> int:
+        """Where a scalar ends; of a block scalar without the blank lines after it."""
+        return len(self.text[: scalar.end].rstrip()) if scalar.style in _BLOCK else scalar.end
+
+    def inner_comments(self, scalar: Node) -> list[str]:
+        """The comment behind the sign that opens a block scalar."""
+        if scalar.style not in _BLOCK:
+            return []
+        header = self.text[scalar.start : self.document.next_line(scalar.start)]
+        return [comment.rstrip() for comment in _COMMENT.findall(header)]
 
     def remove(self, entry: tuple[Node, Node]) -> None:
-        """Take the mode out; a comment on its line stays."""
+        """Take the mode out; comments on its lines stay, and say what they are about."""
         key, value = entry
         if self.root.flow:
             self.edits.append(self.removed_from_flow(entry))
             return
         text, document = self.text, self.document
-        start = document.line_start(key.start)
-        end = value.end if value.style not in "|>" else len(text[: value.end].rstrip())
-        end = max(end, text.index(":", key.end) + 1)
-        indent = text[start : key.start]
-        rest = text[end : document.next_line(end)]
+        start, colon = document.line_start(key.start), text.index(":", key.end) + 1
+        end = max(self.end_of(value), colon)
+        indent, after = text[start : key.start], document.next_line(end)
         if indent.strip(" "):
             raise self.alone(key, "AC522", "allocation_mode is not written as a plain key", _EDIT)
-        comment = f"{indent}{rest.lstrip()}" if rest.lstrip().startswith("#") else ""
-        self.edits.append(Edit(start, end + len(rest), comment))
+        comments = [*_COMMENT.findall(text[colon : value.start]), *self.inner_comments(value)]
+        comments += _COMMENT.findall(text[end:after])
+        lines = [indent + comment.rstrip() for comment in comments]
+        if lines:
+            mode = " ".join(document.resolved(value).value.split())
+            lines[-1] += f" (of the former {mode})" + _LINE_END.findall(text[end:after])[0]
+        self.edits.append(Edit(start, after, document.line_break(start).join(lines)))
 
     def removed_from_flow(self, entry: tuple[Node, Node]) -> Edit:
         """The entry of a mapping in braces, with one comma."""
@@ -445,6 +462,9 @@ class _File:
         key = self.root.entry(FIELD)
         return self.alone(node or (key[0] if key else self.root), "AC523", message, hint)
 
+
+_BLOCK = ("|", ">")
+"""Styles of block scalars."""
 
 _EDIT = "edit the file by hand: give each engine its backend, and delete allocation_mode"
 

@@ -177,8 +177,47 @@ def test_an_empty_mode_is_left(mode: str) -> None:
 def test_the_comment_on_the_modes_line_stays() -> None:
     migrated = both(GRPO.replace("+d4p1t1\n", "+d4p1t1  # 8 GPUs\n"))
     assert migrated == MIGRATED.replace(
-        "n_gpus_per_node: 8\n\n", "n_gpus_per_node: 8\n\n# 8 GPUs\n"
+        "n_gpus_per_node: 8\n\n",
+        "n_gpus_per_node: 8\n\n# 8 GPUs (of the former sglang:d4p1t1+d4p1t1)\n",
     )
+
+
+SECTIONS = "actor:\n  x: 1\nrollout:\n  y: 2\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "comments"),
+    [
+        ("allocation_mode:  # where\n  sglang:d4+d4 # here\n", "# where\n# here ({})\n"),
+        ("allocation_mode: >-  # folded\n  sglang:d4\n  +d4\n", "# folded ({})\n"),
+        ("allocation_mode: # a\n  # b\n  &c 'sglang:d4+d4'#d\n", "# a\n# b\n#d ({})\n"),
+        ("allocation_mode: sglang:d4+d4\n\n# of the next line\n", "\n# of the next line\n"),
+    ],
+)
+@pytest.mark.parametrize("last", [False, True])
+def test_every_comment_of_the_mode_stays_and_says_what_it_was_about(
+    lines: str, comments: str, last: bool
+) -> None:
+    before = SECTIONS + lines if last else lines + SECTIONS
+    migrated = both(before)
+    kept = re.sub(r"of the former sglang:d4 ?\+d4", "{}", migrated)
+    assert comments in kept
+    assert both(before.removesuffix("\n")) == migrated.removesuffix("\n")
+
+
+@pytest.mark.parametrize(
+    ("lines", "comment"),
+    [
+        ("allocation_mode: >  # folded\n  sglang.d4\n  +d4\n", "  # folded\n"),
+        ("allocation_mode: |\n  sglang.d4+d4\n\n# of the next line\n", "\n\n# of the next line\n"),
+    ],
+)
+def test_a_block_that_is_modernised_keeps_its_comment_and_the_lines_after_it(
+    lines: str, comment: str
+) -> None:
+    migrated = migrate_yaml(lines + SECTIONS, "spmd").new
+    assert migrated is not None
+    assert migrated.startswith(f'allocation_mode: "sglang:d4+fsdp:d4"{comment}actor:')
 
 
 def test_a_mode_on_two_lines_or_in_a_block() -> None:
