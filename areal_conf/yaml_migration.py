@@ -8,6 +8,7 @@ else must be what it was. What cannot be decided is left alone, with the reason.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -221,20 +222,20 @@ class _File:
             return None
         return kind.value
 
-    def section(self, engine: str, role: str) -> tuple[Path, Node, Node]:
-        """Path, key and value of the section that holds an engine's backend."""
+    def section(self, engine: str, role: str, spec: str) -> tuple[Path, Node, Node]:
+        """Path, key and value of the section that holds an engine's backend, which is `spec`."""
         entry = self.root.entry(engine)
         path: Path = (engine,)
         if entry is None or _unset(entry[1]):
-            raise self.no_section(engine, "the file has no such section")
+            raise self.no_section(path, spec)
         if engine == "teacher" and entry[1].get("backend") is None:
             inner = "rollout" if role == "inference" else "train"
             if below := entry[1].entry(inner):
                 entry, path = below, (engine, inner)
             elif entry[1].get("engine_type"):
-                raise self.no_section(f"{engine}.{inner}", "the file has no such section")
+                raise self.no_section((engine, inner), spec)
         if entry[1].kind != "mapping":
-            raise self.no_section(engine, f"its section is a {entry[1].kind}", entry[0])
+            raise self.no_section(path, spec, entry)
         return path, *entry
 
     def backend(self, section: Node) -> Node | None:
@@ -253,7 +254,7 @@ class _File:
 
     def give(self, engine: str, allocation: ModelAllocation, spec: str) -> None:
         """Write the backend that the mode gives `engine`, unless it is there."""
-        path, key, section = self.section(engine, allocation.role)
+        path, key, section = self.section(engine, allocation.role, spec)
         node = self.backend(section)
         if node is None or _unset(node):
             self.write(path, key, section, f'"{spec}"')
@@ -400,7 +401,8 @@ class _File:
             raise self.unlike(line, "allocation_mode would mean something else")
         file = _File(document, after, self.target)
         for engine, allocation in mode.engines().items():
-            node = file.backend(file.section(engine, allocation.role)[2])
+            section = file.section(engine, allocation.role, mode.spelled()[engine])[2]
+            node = file.backend(section)
             if node is None or not _means(document.resolved(node).value, allocation):
                 raise self.unlike(line, f"{engine} would have another backend")
 
@@ -456,11 +458,25 @@ class _File:
     ) -> _LeftAloneError:
         return _LeftAloneError([self.fault(node, code, message, hint, text)])
 
-    def no_section(self, engine: str, why: str, node: Node | None = None) -> _LeftAloneError:
-        message = f"allocation_mode gives {clip(engine)} a backend, and {why}"
-        hint = f"write {clip(engine)}.backend where its section is, and delete allocation_mode"
-        key = self.root.entry(FIELD)
-        return self.alone(node or (key[0] if key else self.root), "AC523", message, hint)
+    def no_section(
+        self, path: Path, spec: str, entry: tuple[Node, Node] | None = None
+    ) -> _LeftAloneError:
+        """AC523 for the section at `path`, which is missing, or the `entry` that is no mapping."""
+        name = clip(".".join(path))
+        line = f'backend: "{spec}"'
+        if entry:
+            kind = entry[1].kind
+            why = f"its section is {'an' if kind == 'alias' else 'a'} {kind}"
+            line = f"the line {line} where its section is"
+        else:
+            why = "the file has no such section"
+            line = f"the line {clip(path[-1])}: {{{line}}}" + " below teacher" * (len(path) > 1)
+        bare = spec.replace("(", "").replace(")", "")  # which Hydra takes without quotes
+        override = shlex.quote(f"++{name}.backend={bare}")
+        hint = f"write {line}, or {override} on the command line, and delete allocation_mode"
+        key = entry or self.root.entry(FIELD)
+        message = f"allocation_mode gives {name} a backend, and {why}"
+        return self.alone(key[0] if key else self.root, "AC523", message, hint)
 
 
 _BLOCK = ("|", ">")

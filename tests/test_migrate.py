@@ -6,6 +6,7 @@ import argparse
 import io
 import os
 import re
+import shlex
 import stat
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -382,6 +384,31 @@ LEFT_ALONE = {
     "comment in braces": ("{allocation_mode: d8, # c\nactor: {x: 1}}", "AC522"),
     "anchor on a line of its own": ("allocation_mode: d8\nactor:\n  &a\n  x: 1\n", ""),
 }
+
+
+def test_both_ways_out_of_ac523_can_be_pasted() -> None:
+    mode = "allocation_mode: sglang[rollout]:d4+megatron[actor]:(attn:d4|ffn:e2)"
+    migration = left_alone(
+        f"{mode}|megatron[teacher]:d4\nteacher: {{engine_type: train}}\n", "AC523"
+    )
+    written = re.compile(
+        r"write the line (.*?)( below teacher)?, or (.*) on the command line, and "
+    )
+    ways = [
+        found.group(1, 3) for one in migration.found if (found := written.match(one.error.hint))
+    ]
+    lines = [yaml.safe_load(line) for line, _ in ways]
+    overrides = [OverridesParser.create().parse_override(*shlex.split(way)) for _, way in ways]
+    assert lines == [
+        {"rollout": {"backend": "sglang:d4"}},
+        {"actor": {"backend": "megatron:(attn:d4|ffn:e2)"}},
+        {"train": {"backend": "megatron:d4"}},
+    ]
+    assert [(one.key_or_group, one.value()) for one in overrides] == [
+        ("rollout.backend", "sglang:d4"),
+        ("actor.backend", "megatron:attn:d4|ffn:e2"),
+        ("teacher.train.backend", "megatron:d4"),
+    ]
 
 
 @pytest.mark.parametrize(("before", "code"), LEFT_ALONE.values(), ids=LEFT_ALONE)
