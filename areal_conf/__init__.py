@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         SchedulingStrategy,
         SchedulingStrategyType,
     )
-    from areal_conf.app import compose, main
+    from areal_conf.app import PlanRefused, compose, main
     from areal_conf.areal import to_areal
     from areal_conf.dialects import AllocationMode, AllocationType
     from areal_conf.errors import AllocationError
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AllocationError": "errors",
     "Plan": "plan",
+    "PlanRefused": "app",
     "joint_layouts": "layouts",
     "layouts": "layouts",
     "plan": "plan",
@@ -51,6 +52,7 @@ __all__ = [
     "ModelAllocation",
     "ParallelStrategy",
     "Plan",
+    "PlanRefused",
     "SchedulingStrategy",
     "SchedulingStrategyType",
     "__version__",

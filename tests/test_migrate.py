@@ -21,7 +21,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from areal_conf import files
+from areal_conf import files, yaml_migration
 from areal_conf.dialects import DIALECTS
 from areal_conf.errors import CODES
 from areal_conf.legacy_uses import command_lines, python_uses
@@ -409,6 +409,23 @@ def test_both_ways_out_of_ac523_can_be_pasted() -> None:
         ("actor.backend", "megatron:attn:d4|ffn:e2"),
         ("teacher.train.backend", "megatron:d4"),
     ]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda new: new + "more: 1\n",
+        lambda new: new.replace("sglang:d4p1t1", "sglang:d2p1t1"),
+        lambda new: new + "allocation_mode: fsdp:d8\n",
+        lambda new: new.replace("actor:", "actor: ["),
+    ],
+)
+def test_a_result_that_would_not_mean_the_same_is_never_handed_out(
+    monkeypatch: pytest.MonkeyPatch, spoil: Callable[[str], str]
+) -> None:
+    apply = yaml_migration.apply
+    monkeypatch.setattr(yaml_migration, "apply", lambda text, edits: spoil(apply(text, edits)))
+    left_alone(GRPO, "AC527")
 
 
 @pytest.mark.parametrize(("before", "code"), LEFT_ALONE.values(), ids=LEFT_ALONE)
