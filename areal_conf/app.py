@@ -287,3 +287,44 @@ def _summary(made: Plan) -> list[str]:
     lines.append(f"total: {total}" + (f" of {made.cluster.gpus:,}" if made.cluster else ""))
     lines += [f"{d.code}: {d.message}" for d in made.warnings]
     return lines
+
+
+# -- what a launcher asks for ---------------------------------------------------------------------
+
+
+class ResourcesCallback(Callback):
+    """Hydra callback of ``hydra/launcher=areal_submitit``: a short error in place of a long stack.
+
+    hydra-submitit-launcher reads nodes and GPUs once, from the config before the sweep; where that
+    has no plan, Hydra prints the stack of everything that was resolved on the way there.
+    """
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Read what the launcher will read, unless the sweeper sets it job by job."""
+        from omegaconf.errors import OmegaConfBaseException
+
+        if str(config.hydra.sweeper.get("_target_")).endswith(".ArealLayoutsSweeper"):
+            return
+        try:
+            _ = config.hydra.launcher.nodes, config.hydra.launcher.gpus_per_node
+        except OmegaConfBaseException as failed:
+            error: BaseException | None = failed
+            while error is not None and not isinstance(error, AllocationError):
+                error = error.__context__
+            if error is None:
+                raise
+            print(_before_the_sweep(error).describe(), file=sys.stderr, flush=True)
+            raise SystemExit(1) from None
+
+
+def _before_the_sweep(error: AllocationError) -> AllocationError:
+    """`error` of a config without what is swept, from which a launcher takes its resources."""
+    return AllocationError(
+        error.code,
+        f"the launcher asks for what the config says before the sweep: {error.message}",
+        hint="write hydra/sweeper=areal_layouts, which asks for what each job of a sweep needs, or "
+        f"mend the config itself: {error.hint}",
+        text=error.text,
+        span=error.span,
+        path=error.path,
+    )

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from areal_conf.errors import AllocationError
+from areal_conf.errors import AllocationError, counted
 from areal_conf.files import write_atomically
 from areal_conf.sweeps import Job, LayoutSweep, OnInvalid, SweepError, read_axes
 
@@ -214,7 +214,7 @@ class SweepRun:
         for need, members in groups.items():
             launcher = self._launcher_for(need) if need else self._stock
             if need:
-                log.info(f"{_count(len(members), 'job')} on {_shown(need)}")
+                log.info(f"{counted(len(members), 'job')} on {_shown(need)}")
             launches.append((launcher.launch, [batch[i].overrides for i in members], first))
             first += len(members)
         results: dict[int, JobReturn] = {}
@@ -295,9 +295,5 @@ def _refuse_several_nodes(need: Need, overrides: list[str]) -> None:
 
 
 def _shown(need: Need) -> str:
-    nodes, tasks = _count(need.nodes, "node"), _count(need.tasks_per_node, "task")
-    return f"{nodes} of {_count(need.gpus_per_node, 'GPU')}, {tasks} each"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + "s" * (number != 1)
+    nodes, tasks = counted(need.nodes, "node"), counted(need.tasks_per_node, "task")
+    return f"{nodes} of {counted(need.gpus_per_node, 'GPU')}, {tasks} each"
