@@ -145,10 +145,11 @@ def broken_rules(backend: Backend, sizes: Sizes) -> list[str]:
 
 def legal_expert_sizes(backend: Backend, sizes: Sizes) -> list[int]:
     """Every e that `backend` takes with the other sizes as they are, ascending."""
-    d, t, p, c, _, etp = sizes
-    ranks = sizes.world // p
-    if "e" not in backend.dims or ranks % etp:
-        return [1] * (ranks % etp == 0)
+    d, t, _, c, _, etp = sizes
+    if d * t * c % etp:
+        return []
+    if "e" not in backend.dims:
+        return [1]
     return list(expert_sizes(backend, d, t, c, etp))
 
 

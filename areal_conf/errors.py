@@ -138,7 +138,7 @@ def counted(count: int, what: str) -> str:
 
 
 def _shown(char: str) -> str:
-    return char if char.isprintable() else char.encode("unicode_escape", "replace").decode("ascii")
+    return char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
 
 
 def _width(text: str) -> int:

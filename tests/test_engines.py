@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from areal_conf.engines import read_experiment
+from areal_conf.engines import looks_like_spec, read_experiment
 from areal_conf.errors import AllocationError
 from areal_conf.plan import Plan, plan
 
@@ -104,7 +104,10 @@ def test_a_config_without_an_engine() -> None:
 
 @pytest.mark.parametrize("value", ["fsdp:d8", 8, ["fsdp:d8"]])
 def test_a_standard_section_that_is_no_section(value: Any) -> None:
-    assert ("AC309", "actor") in found(plan({"actor": value}))
+    made = plan({"actor": value, "rollout": value})
+    assert {("AC309", "actor"), ("AC309", "rollout")} <= set(found(made))
+    hints = {one.hint for one in made.errors}
+    assert {"write actor.backend=fsdp:d8", "write rollout.backend=sglang:d2t4"} <= hints
 
 
 # -- ref ------------------------------------------------------------------------------------------
@@ -129,6 +132,11 @@ def test_ref_runs_where_kl_ctl_is_over_0(kl_ctl: Any, runs: bool) -> None:
 
 def test_kl_ctl_is_over_0_by_default() -> None:
     made = plan({"rollout": {"backend": "sglang:d4"}, "actor": {"backend": "fsdp:d4"}, "ref": {}})
+    assert made.engines["ref"].active
+
+
+def test_ref_runs_without_an_actor() -> None:
+    made = plan({"rollout": {"backend": "sglang:d4"}, "ref": {"backend": "fsdp:d4"}})
     assert made.engines["ref"].active
 
 
@@ -334,6 +342,13 @@ def test_a_path_to_the_string_itself() -> None:
         "layout": {"train": "fsdp:d4"},
     }
     assert plan(config).total_gpus == 4
+    config["areal_plan"]["engines"]["policy"]["role"] = "inference"
+    assert found(plan(config)) == [("AC302", "layout.train")]
+
+
+def test_engines_of_an_app_are_its_own() -> None:
+    assert read_experiment(own_app()).own_engines
+    assert not read_experiment({"areal_plan": {"allow": ["AC306"]}, "actor": {}}).own_engines
 
 
 @pytest.mark.parametrize("entry", ["policy", {}, {"path": ""}, {"path": "a", "role": "judge"}])
@@ -457,6 +472,38 @@ def test_a_package_that_is_not_there(root: str) -> None:
 )
 def test_a_cluster_of_the_wrong_type(cluster: dict[str, Any], error: str) -> None:
     assert ("AC309", error) in found(plan({"actor": {"backend": "fsdp:d8"}, "cluster": cluster}))
+
+
+@pytest.mark.parametrize(
+    ("config", "path", "value"),
+    [
+        ({"scheduler": {"type": 8}}, "scheduler.type", "8"),
+        ({"allocation_mode": ["d8"]}, "allocation_mode", "['d8']"),
+        ({"areal_plan": {"allow": 306}}, "areal_plan.allow", "306"),
+        ({"cluster": {"n_nodes": "two"}}, "cluster.n_nodes", "'two'"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_shown_at_its_place(
+    config: dict[str, Any], path: str, value: str
+) -> None:
+    (one,) = plan({"actor": {"backend": "fsdp:d8"}, **config}).errors
+    assert (one.code, one.path, one.text) == ("AC309", path, value)
+    assert one.hint.startswith("write ")
+
+
+@pytest.mark.parametrize(
+    ("value", "looks"),
+    [
+        ("fsdp:d8", True),
+        (" \t\r\nvllm[a]:", True),
+        ("fsdp", False),
+        ("torch:d8", False),
+        ("\u3000fsdp:d8", False),
+        (8, False),
+    ],
+)
+def test_what_looks_like_a_backend_string(value: Any, looks: bool) -> None:
+    assert looks_like_spec(value) is looks
 
 
 def test_numbers_as_text() -> None:

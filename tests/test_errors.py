@@ -27,6 +27,12 @@ def test_as_people_read_it() -> None:
     )
 
 
+def test_an_error_about_no_text() -> None:
+    error = AllocationError("AC301", "no backend", hint="write one")
+    assert (error.text, error.span, error.path) == ("", (0, 0), None)
+    assert str(error) == "AC301: no backend\nhint: write one"
+
+
 def test_as_programs_read_it() -> None:
     error = caught("fsdp:d4p2")
     assert isinstance(error, ValueError)
@@ -40,6 +46,7 @@ def test_others_are_counted_and_follow() -> None:
     error = caught("fsdp:d2t2d4t8")
     assert [one.span for one in error.errors] == [(9, 11), (11, 13)]
     assert str(error).endswith("\n(1 more: AC105)")
+    assert str(caught("fsdp:d2t2d4t8x2")).endswith("\n(2 more: AC105, AC103)")
     assert all(one.errors == (one,) for one in error.errors[1:])
     placed = error.at("actor.backend")
     assert [one.path for one in placed.errors] == ["actor.backend"] * 2
@@ -88,6 +95,8 @@ def test_long_texts_are_cut_around_the_span() -> None:
         ("e\u0301b", (2, 3), "e\u0301b", " ^"),
         ("a" * 200, (0, 200), "a" * 160 + "…", "^" * 160),
         ("a" * 200 + "b", (200, 201), "…" + "a" * 159 + "b", " " * 160 + "^"),
+        ("a" * 159 + "b", (159, 160), "a" * 159 + "b", " " * 159 + "^"),
+        ("a" * 199 + "b" * 201, (199, 200), f"…{'a' * 53}{'b' * 107}…", " " * 54 + "^"),
     ],
 )
 def test_underline(text: str, span: tuple[int, int], shown: str, marker: str) -> None:
@@ -96,6 +105,7 @@ def test_underline(text: str, span: tuple[int, int], shown: str, marker: str) ->
 
 def test_clip() -> None:
     assert clip("fsdp:d4") == "fsdp:d4"
+    assert clip("x" * 10, 10) == "x" * 10
     assert clip("\x1b[31m\ud800") == "\\x1b[31m\\ud800"
     assert clip("x" * 1000, 10) == "xxxxx…xxxxx"
 
@@ -104,11 +114,13 @@ def test_wrong_type_names_type_and_value() -> None:
     error = wrong_type(484, "a backend string", hint="quote it", path="actor.backend")
     assert error.code == "AC309"
     assert error.message == "expected a backend string, got int: 484"
-    assert error.path == "actor.backend"
+    assert (error.text, error.path) == ("484", "actor.backend")
     assert len(str(wrong_type(["x" * 10**6], "a str", hint="h"))) < 5000
 
 
 def test_long_parts_are_cut() -> None:
+    text = str(AllocationError("AC309", "m" * 700, hint="h" * 1000))
+    assert text == f"AC309: {'m' * 300}…{'m' * 300}\nhint: {'h' * 450}…{'h' * 450}"
     error = AllocationError(
         "AC309", "m" * 10**5, hint="h" * 10**5, text="t" * 10**5, path="p" * 9999
     )
