@@ -81,6 +81,24 @@ def test_what_is_wrong_with_an_interpolated_backend_is_said_where_it_stands() ->
     assert found(plan(OmegaConf.create(config))) == [("AC104", "actor.backend")]
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"), [("fsdp:d4p2", "fsdp:d4p2"), ("secret", "${spec}"), ("8", "${spec}")]
+)
+def test_an_interpolated_value_that_is_no_backend_string_is_not_shown(
+    value: str, shown: str
+) -> None:
+    config = {"spec": value, "actor": {"backend": "${spec}"}}
+    (one,) = plan(OmegaConf.create(config)).errors
+    assert (one.path, one.text) == ("actor.backend", shown)
+
+
+@pytest.mark.parametrize(("value", "quotes"), [(484, True), (4.5, False), (["fsdp:d8"], False)])
+def test_a_number_where_yaml_had_no_quotes(value: Any, quotes: bool) -> None:
+    (one,) = plan({"actor": {"backend": value}}).errors
+    assert one.code == "AC309"
+    assert one.hint.endswith("quotes") is quotes
+
+
 def test_all_that_is_wrong_with_one_string() -> None:
     made = plan({"actor": {"backend": "fsdp:d4d2p2"}})
     assert [one.code for one in made.errors] == ["AC105", "AC104"]

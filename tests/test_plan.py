@@ -132,6 +132,14 @@ def test_spmd_places_servers_first() -> None:
     assert made.engines["actor"].devices[0] == (1, 0)
 
 
+def test_spmd_places_other_trainers_beside_the_actor_and_other_servers_last() -> None:
+    specs = {"rollout": "vllm", "judge": "vllm", "value": "fsdp", "actor": "fsdp"}
+    config = {name: {"backend": f"{backend}:d1"} for name, backend in specs.items()}
+    made = plan({**config, "cluster": {"n_nodes": 1, "n_gpus_per_node": 8}}, launcher="local")
+    order = sorted(made.engines, key=lambda name: str(made.engines[name].devices[0]))
+    assert order == ["rollout", "actor", "value", "judge"]
+
+
 def test_an_instance_that_fits_a_node_does_not_straddle_one() -> None:
     made = plan(
         {

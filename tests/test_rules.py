@@ -53,7 +53,7 @@ def test_ac302_backend_of_the_wrong_role(engine: str, spec: str, fix: str) -> No
     (one,) = made.errors
     assert (one.code, one.path) == ("AC302", f"{engine}.backend")
     assert one.text[slice(*one.span)] == spec.partition(":")[0]
-    assert fix in one.hint
+    assert one.hint.startswith(f"write {fix}")
 
 
 # -- colocation -----------------------------------------------------------------------------------
@@ -78,6 +78,7 @@ def test_ac303_and_ac305_targets_of_colocation(target: Any, code: str) -> None:
     made = plan(config)
     assert errors(made) == [(code, "ref.scheduling_strategy.target")]
     assert made.errors[0].hint == "write ref.scheduling_strategy.target=actor"
+    assert made.engines["ref"].devices == [None] * 8
 
 
 def test_ac303_a_target_that_does_not_run() -> None:
@@ -122,6 +123,26 @@ def test_ac304_colocated_engines_differ_in_gpus() -> None:
     assert (one.code, one.path, one.text) == ("AC304", "rollout.backend", "sglang:d2t2")
     assert "rollout.backend=sglang:d4t2" in one.hint
     assert made.engines["rollout"].devices == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("guest", "host", "offered"),
+    [
+        ("fsdp:d4", "megatron:d2p2t2", "megatron:d2p2t2"),
+        ("fsdp:d2t2", "megatron:d2p2t2", "megatron:d2p2t2"),
+        ("sglang:d2t2", "fsdp:d8", "sglang:d4t2"),
+        ("sglang:t3", "fsdp:d8", "sglang:d8"),
+    ],
+)
+def test_ac304_offers_a_backend_of_as_many_gpus(guest: str, host: str, offered: str) -> None:
+    name = "rollout" if guest.startswith("sglang") else "critic"
+    (one,) = plan(experiment("1x8", actor=host, **{name: (guest, "actor")})).errors
+    assert one.hint.endswith(f" {name}.backend={offered}")
+
+
+def test_ac304_of_an_inherited_backend_shows_it() -> None:
+    made = plan(experiment(actor="fsdp:d8", critic="fsdp:d4", ref=("", "critic")))
+    assert [(one.code, one.text) for one in made.errors] == [("AC304", "fsdp:d8")]
 
 
 def test_ac304_the_span_is_the_guests_string_and_expert_sizes_do_not_count() -> None:
@@ -353,6 +374,14 @@ def test_spmd_runs_critic_ref_and_a_training_teacher_in_the_trainers_ranks() -> 
         assert made.engines[name].gpus == 0
         assert made.engines[name].colocated_with == "actor"
         assert made.engines[name].devices == made.engines["actor"].devices
+
+
+def test_spmd_shares_gpus_where_the_allocation_mode_says_so() -> None:
+    mode = {"allocation_mode": "sglang:d4|fsdp[actor]:d4"}
+    made = plan({**experiment("1x4", rollout="", actor=""), **mode})
+    assert made.engines["actor"].colocated_with == "rollout"
+    assert made.engines["rollout"].colocated_with is None
+    assert made.total_gpus == 4
 
 
 def test_spmd_launchers_do_not_read_scheduling_strategies() -> None:
