@@ -96,6 +96,7 @@ def test_an_interpolated_value_that_is_no_backend_string_is_not_shown(
 def test_a_number_where_yaml_had_no_quotes(value: Any, quotes: bool) -> None:
     (one,) = plan({"actor": {"backend": value}}).errors
     assert one.code == "AC309"
+    assert one.hint.startswith("write actor.backend=fsdp:d8")
     assert one.hint.endswith("quotes") is quotes
 
 

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from areal_conf.plan import Plan, plan
 
@@ -78,7 +79,13 @@ def test_ac303_and_ac305_targets_of_colocation(target: Any, code: str) -> None:
     made = plan(config)
     assert errors(made) == [(code, "ref.scheduling_strategy.target")]
     assert made.errors[0].hint == "write ref.scheduling_strategy.target=actor"
+    assert made.errors[0].text == str(target or "")
     assert made.engines["ref"].devices == [None] * 8
+
+
+def test_ac303_the_first_engine_can_only_stand_alone() -> None:
+    (one,) = plan(experiment(actor=("fsdp:d8", "nobody"))).errors
+    assert one.hint == "write actor.scheduling_strategy.type=separation"
 
 
 def test_ac303_a_target_that_does_not_run() -> None:
@@ -517,6 +524,8 @@ def test_what_is_no_awex_sharing() -> None:
     v2 = awex(_version="v2")
     assert plan(v2, areal="main").engines["rollout"].colocated_with is None
     assert plan(awex(weight_update_mode="xccl")).engines["rollout"].colocated_with is None
+    lost = plan(OmegaConf.create(awex(weight_update_mode="${nowhere}")), areal="main")
+    assert lost.engines["rollout"].colocated_with is None
     spmd = plan(awex(), launcher="local")
     assert spmd.engines["rollout"].colocated_with is None
 

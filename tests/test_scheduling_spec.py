@@ -39,6 +39,7 @@ def found(made: Plan, code: str) -> list[str | None]:
         ("actor", None, None),
         ("actor", [], None),
         ("actor", "none", None),
+        ("actor", ["none"], None),
         ("rollout", [{"gpu": 1}], None),
         ("rollout", [{"gpu": 4}], None),
         ("rollout", [{"gpu": 0}], "rollout.scheduling_spec[0].gpu"),
@@ -48,6 +49,20 @@ def test_gpus_granted(engine: str, spec: Any, path: str | None) -> None:
     made = plan(experiment(**{engine: spec}))
     assert found(made, "AC359") == ([path] if path else [])
     assert made.ok
+
+
+@pytest.mark.parametrize(
+    ("engine", "gpus", "said"),
+    [
+        ("rollout", 0, "the servers of rollout no GPU"),
+        ("actor", 0, "the ranks of actor no GPU"),
+        ("actor", 2, "16, not 8"),
+    ],
+)
+def test_what_is_granted_is_said(engine: str, gpus: int, said: str) -> None:
+    (one,) = plan(experiment(**{engine: [{"gpu": gpus}]})).warnings
+    assert said in one.message
+    assert one.hint == f"write {engine}.scheduling_spec[0].gpu=1"
 
 
 def test_sections_without_a_spec_say_nothing() -> None:
@@ -107,9 +122,16 @@ def test_cpus_and_memory_of_a_node() -> None:
     (one,) = made.warnings
     assert (one.code, one.path) == ("AC361", "cluster.cpus_per_node")
     assert "80 CPUs on one node, which has 64" in one.message
+    assert one.hint.startswith("lower cpu in scheduling_spec")
     config["cluster"] |= {"cpus_per_node": 80, "mem_per_node": 799}
     (one,) = plan(config).warnings
     assert (one.code, one.path) == ("AC361", "cluster.mem_per_node")
+    assert one.hint.startswith("lower mem in scheduling_spec")
+
+
+def test_nobody_asks_for_anything_where_no_layout_is_known() -> None:
+    config = {"actor": {"backend": "fsdp:d"}, "cluster": {**CLUSTER, "cpus_per_node": 1}}
+    assert found(plan(config), "AC361") == []
 
 
 def test_areals_defaults_count_where_a_section_has_no_spec() -> None:
