@@ -51,10 +51,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_closed_streams() -> None:
-    """A stream that was closed before Python started (``>&-``) is None: what it is told is lost."""
-    for name in ("stdout", "stderr"):
+    """A stream that was closed before Python started (``>&-``) is None: what it is told is lost.
+
+    Its number is taken all the same, or the next file that is opened would be the standard stream
+    of every child process.
+    """
+    for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def _run(name: str, arguments: list[str]) -> int:

@@ -324,10 +324,23 @@ def test_python_may_be_started_in_any_way(python: tuple[str, ...]) -> None:
     assert (good.status, good.err) == (0, "")
 
 
-def test_nothing_depends_on_the_order_of_hashes() -> None:
-    arguments = ("plan", "actor.backend=fsdp:d4p2x", "rollout.backend=sglang:d4m2", "--format=json")
-    told = {commands(arguments, env={"PYTHONHASHSEED": seed})[0].out for seed in ("0", "1", "42")}
-    assert len(told) == 1
+def test_nothing_depends_on_the_order_of_hashes(tmp_path: Path) -> None:
+    wrong = ("actor.backend=fsdp:d4p2x", "rollout.backend=sglang:d4m2")
+    (tmp_path / "f.yaml").write_text(
+        "allocation_mode: sglang:d4+fsdp:d2\nactor: {backend: fsdp:d4p2, zz: 1}\nrolout: {x: 1}\n"
+    )
+    lines = (
+        ("plan", *wrong, "--format=json"),
+        ("plan", "areal/layout=2x8"),
+        ("layouts", "megatron:(attn:d*t*|ffn:e*)@8"),
+        ("explain", "megatron:(attn:d2t2|ffn:e4t2)"),
+        ("engine-args", "megatron:(attn:d2t2|ffn:e4)"),
+        ("check", "f.yaml"),
+        ("migrate", "f.yaml"),
+        ("schema",),
+    )
+    told = [commands(*lines, cwd=tmp_path, env={"PYTHONHASHSEED": seed}) for seed in "012"]
+    assert told[0] == told[1] == told[2]
 
 
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8", "POSIX"])
@@ -347,15 +360,26 @@ def test_any_terminal_will_do(locale: str) -> None:
         assert "AC" in refused.err
 
 
-@pytest.mark.parametrize("closed", ["0", "1", "2"])
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
 def test_closed_streams_end_without_a_traceback(closed: str, tmp_path: Path) -> None:
-    script = f'"$@" {closed}<&-'
+    script = f'"$@" {closed}'
     command = [sys.executable, "-m", "areal_conf", "plan", "actor.backend=fsdp:d4p2"]
     done = subprocess.run(
         ["bash", "-c", script, "-", *command], capture_output=True, text=True, timeout=120
     )
     assert done.returncode in (1, 2)
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_no_file_becomes_a_stream_that_was_closed(tmp_path: Path) -> None:
+    """Every child process would write to it."""
+    code = "from areal_conf import cli; cli.main(['--version']); f = open('f', 'w'); "
+    code += "print(f.fileno(), file=f)"
+    script = '"$@" 0<&- 1>&- 2>&-'
+    subprocess.run(
+        ["bash", "-c", script, "-", sys.executable, "-c", code], cwd=tmp_path, timeout=60
+    )
+    assert int((tmp_path / "f").read_text()) > 2
 
 
 def test_names_of_the_shell_and_strange_paths_are_only_names(tmp_path: Path) -> None:
@@ -437,9 +461,11 @@ def test_sixteen_threads_read_the_same() -> None:
                 {"actor": {"backend": good[i % len(good)]}, "n": "${areal.gpus:}"}
             )
             out.append(f"{config.actor.backend} {config.n}")
+            made = plan({"actor": {"backend": spec}})
+            out.append(f"{spec} {[d.code for d in made.errors]} {made.total_gpus}")
         return out
 
     with ThreadPoolExecutor(16) as pool:
         told = {line for lines in pool.map(work, range(16)) for line in lines}
     assert len({line.split()[0] for line in told} ^ {*good, *bad}) == 0
-    assert len(told) == 2 * len(good) + len(bad)
+    assert len(told) == 3 * len(good) + 2 * len(bad)

@@ -164,6 +164,25 @@ def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
     assert [done.status for done in others] == [0, 0, 2, 0, 0, 2]
 
 
+def test_two_migrations_at_once(folder: Path) -> None:
+    """Each file is migrated by the one that comes first; the other one leaves it alone."""
+    for number in range(60):
+        (folder / f"{number}.yaml").write_text(LEGACY)
+    names = set(os.listdir(folder))
+    command = [sys.executable, "-m", "areal_conf", "migrate", "--write", "."]
+    pair = [
+        subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    for process in pair:
+        _, err = process.communicate(timeout=60)
+        assert process.returncode in (0, 1)
+        assert all(b"AC525" in line for line in err.splitlines() if b"left alone: " in line)
+    assert len({(folder / f"{number}.yaml").read_text() for number in range(60)}) == 1
+    assert "allocation_mode" not in (folder / "0.yaml").read_text()
+    assert set(os.listdir(folder)) == names
+
+
 # -- apps -----------------------------------------------------------------------------------------
 
 
