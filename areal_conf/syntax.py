@@ -183,47 +183,37 @@ def _read(text: str) -> Spec | None:
     if backend is None:
         return None
     pairs = _PAIR.findall(plain or attn)
-    get = dict(pairs).get
-    d, t, p, c, e, etp = (
-        int(get("d", 1)),
-        int(get("t", 1)),
-        int(get("p", 1)),
-        int(get("c", 1)),
-        1,
-        1,
-    )
+    dims = dict(pairs)
+    get = dims.get
+    d, t, p, c = int(get("d", 1)), int(get("t", 1)), int(get("p", 1)), int(get("c", 1))
     world = d * t * p * c
-    given = len(pairs)
+    if world > MAX_SIZE or len(dims) != len(pairs):
+        return None
     if plain:
-        e = int(get("e", 1))
+        e, etp = int(get("e", 1)), 1
         if world % (p * e):
             return None
-        dims = backend.dims
         for letter, size in pairs:
-            if letter not in dims and size != "1":
+            if letter not in backend.dims and size != "1":
                 return None
     else:
         if not backend.folding or (opened is None) != (closed is None) or get("e", "1") != "1":
             return None
         ffn_pairs = _PAIR.findall(ffn)
-        ffn_get = dict(ffn_pairs).get
-        etp, e = int(ffn_get("t", 1)), int(ffn_get("e", 1))
+        ffn_dims = dict(ffn_pairs)
+        get = ffn_dims.get
+        etp, e = int(get("t", 1)), int(get("e", 1))
         rest = p * etp * e
         if (
-            len({x for x, _ in ffn_pairs}) != len(ffn_pairs)
-            or int(ffn_get("p", p)) != p
-            or ffn_get("c", "1") != "1"
+            len(ffn_dims) != len(ffn_pairs)
+            or int(get("p", p)) != p
+            or get("c", "1") != "1"
             or world % rest
-            or int(ffn_get("d", world // rest)) * rest != world
+            or int(get("d", world // rest)) * rest != world
         ):
             return None
     sizes = Sizes(d, t, p, c, e, etp)
-    if (
-        world > MAX_SIZE
-        or len(dict(pairs)) != given
-        or max(sizes) > MAX_SIZE
-        or (backend.mesh is not None and backend.mesh(sizes))
-    ):
+    if backend.mesh is not None and backend.mesh(sizes):
         return None
     return Spec(backend, name, sizes)
 
