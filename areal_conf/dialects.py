@@ -293,7 +293,8 @@ class AllocationMode:
 
     def engines(self) -> dict[str, ModelAllocation]:
         """What the mode says for each engine, without component names, in the text's order."""
-        return {engine_of(a): replace(a, name=None) for a in self.allocations}
+        bare = (a if a.name is None else replace(a, name=None) for a in self.allocations)
+        return dict(zip(map(engine_of, self.allocations), bare, strict=True))
 
     def spelled(self) -> dict[str, str]:
         """Each engine's backend string as the user spelled it: backend added, old letters renamed.

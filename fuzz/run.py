@@ -3,6 +3,11 @@
     python fuzz/run.py                       every target, 10 seconds each
     python fuzz/run.py --seconds 3600 parser dialects
     python fuzz/run.py --keep WORK ...       inputs are kept in WORK/TARGET and taken up again
+    python fuzz/run.py --runs 1000           a thousand inputs each, the same every time
+
+The last form is what CI runs. Everything that libFuzzer and Python would draw by chance or by the
+clock is fixed (seed, number of inputs, order of the corpus, hashes of strings), so that one commit
+has one result; the digest that is printed stands for all inputs that reached something new.
 
 An input that fails is printed and kept as fuzz/found/TARGET-...: make it a file of
 fuzz/corpus/TARGET, where tests/test_fuzz.py runs it ever after, and mend the fault. Exit status: 0
@@ -12,7 +17,9 @@ nothing found, 1 something was, 3 atheris is not installed.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib.util
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,14 +27,17 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LONGEST = 2_000
-SLOWEST = 10
+SLOWEST = 60
+"""Seconds of the clock for one input: a hang, however busy the machine is."""
 
 
 def main() -> int:
     """Run the targets that the command line names, each in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("targets", nargs="*")
-    parser.add_argument("--seconds", type=int, default=10, help="for each target")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--seconds", type=int, default=10, help="for each target")
+    length.add_argument("--runs", type=int, help="inputs for each target, the same every time")
     parser.add_argument("--keep", type=Path, help="directory for the inputs that are found")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args, options = parser.parse_known_args()
@@ -45,7 +55,7 @@ def main() -> int:
 
 
 def passed(target: str, args: argparse.Namespace, options: list[str]) -> bool:
-    """Fuzz one target for its time; whether nothing was found."""
+    """Fuzz one target; whether nothing was found."""
     found = HERE / "found"
     found.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
@@ -57,8 +67,7 @@ def passed(target: str, args: argparse.Namespace, options: list[str]) -> bool:
             "--one",
             target,
             str(corpus),
-            str(HERE / "corpus" / target),
-            f"-max_total_time={args.seconds}",
+            *(fixed(target, args.runs) if args.runs else free(target, args.seconds)),
             f"-max_len={LONGEST}",
             f"-timeout={SLOWEST}",
             "-rss_limit_mb=4096",
@@ -67,13 +76,27 @@ def passed(target: str, args: argparse.Namespace, options: list[str]) -> bool:
             "-print_final_stats=1",
             *options,
         ]
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="replace")
+        env = {**os.environ, "PYTHONHASHSEED": "0"} if args.runs else None
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, errors="replace", env=env)
+        kept = sorted(path.name for path in corpus.iterdir())  # named by their content
     lines = done.stderr.splitlines()
     stats = {line.split()[-1] for line in lines if "number_of_executed_units" in line}
-    print(f"{target}: {', '.join(stats)} inputs in {args.seconds} s", flush=True)
+    digest = hashlib.sha256("".join(kept).encode()).hexdigest()[:12]
+    print(f"{target}: {', '.join(stats)} inputs, {len(kept)} new, digest {digest}", flush=True)
     if done.returncode:
         print("\n".join(lines[-60:]), file=sys.stderr)
     return done.returncode == 0
+
+
+def free(target: str, seconds: int) -> list[str]:
+    """Options of libFuzzer for a search that ends by the clock."""
+    return [str(HERE / "corpus" / target), f"-max_total_time={seconds}"]
+
+
+def fixed(target: str, runs: int) -> list[str]:
+    """Options of libFuzzer for a search that goes the same way every time."""
+    seeds = ",".join(str(path) for path in sorted((HERE / "corpus" / target).iterdir()))
+    return [f"-seed_inputs={seeds}", f"-runs={runs}", "-seed=1", "-reload=0"]
 
 
 def fuzz(target: str, options: list[str]) -> None:

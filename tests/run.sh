@@ -85,11 +85,11 @@ apps_on() { # NAME PACKAGE...
   ".venvs/$1/bin/python" -m pytest -m apps tests
 }
 
-fuzz() { # 8 seconds a target, with atheris; skipped with a reason where it cannot be installed
+fuzz() { # the same inputs every time; skipped with a reason where atheris cannot be installed
   environment fuzz -e '.[test]'
-  .venvs/fuzz/bin/pip install --quiet atheris ||
+  .venvs/fuzz/bin/pip install --quiet atheris==3.0.0 ||
     { echo "skipped: atheris has no build for this Python, and could not be built" && return 0; }
-  .venvs/fuzz/bin/python fuzz/run.py --seconds 8
+  .venvs/fuzz/bin/python fuzz/run.py --runs 2000
 }
 
 mutants() { # mutation testing: hours. MUTANTS='areal_conf.packing.*' tests/run.sh mutants: one module
@@ -99,18 +99,32 @@ mutants() { # mutation testing: hours. MUTANTS='areal_conf.packing.*' tests/run.
 }
 
 interop() { # AReaL 1.0.4 itself, without GPUs
+  areal_environment || return 0
+  slurm_packages
+  .venvs/interop/bin/python -m pytest -m interop tests/interop
+}
+
+bench() { # every benchmark beside its peer; a peer that cannot be installed is said in its row
+  local python=.venvs/interop/bin/python
+  areal_environment || {
+    environment hydra14 -e '.[test]' hydra-core==1.4.0.dev1 omegaconf==2.4.0.dev2
+    python=.venvs/hydra14/bin/python
+  }
+  "$python" -m pip install --quiet hydra-filter-sweeper==2.1.0 || true
+  "$python" benchmarks/run.py
+}
+
+areal_environment() { # the virtual environment interop; where there can be none it says so and fails
   local python
   python=$(areal_python) || {
     echo "skipped: AReaL 1.0.4 needs Python 3.11 or 3.12, and there is neither here"
-    return 0
+    return 1
   }
   PYTHON=$python environment interop -e '.[test]' -r requirements/interop.txt &&
     .venvs/interop/bin/pip install --quiet --no-deps areal==1.0.4 || {
     echo "skipped: AReaL 1.0.4 cannot be installed here (see above, and requirements/interop.txt)"
-    return 0
+    return 1
   }
-  slurm_packages
-  .venvs/interop/bin/python -m pytest -m interop tests/interop
 }
 
 areal_python() {

@@ -1,29 +1,84 @@
-"""The benchmark runs, and its tables are whole. Numbers are for quiet machines."""
+"""The benchmarks run, and their tables are whole. Numbers are for quiet machines."""
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "run.py"
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = ROOT / "benchmarks"
+PAGE = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+TABLES = [p.stem for p in sorted(BENCHMARKS.glob("*.py")) if p.stem not in ("run", "measure")]
+ROW = re.compile(r"^\| (?!what \||---).*\|$", re.M)
+HERE = r"[\d.,]+ (?:s|ms|us|ns|MiB)"
+RATIO = r"\*\*[\d.,/]+\*\* \([\d.,/]+ to [\d.,/]+\)"
+WHOLE = re.compile(
+    rf"\| [^|]+ \| {HERE} \| [^|]+ \| (?:{HERE} \| {RATIO}|not installed \| -) \| [^|]+ \|"
+)
 
 
-def test_quick_form_prints_every_table() -> None:
+def title(table: str) -> str:
+    """What a module of the folder says its table is called."""
+    tree = ast.parse((BENCHMARKS / f"{table}.py").read_text(encoding="utf-8"))
+    return next(
+        node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TITLE"
+    )
+
+
+def benchmark(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, SCRIPT, "--quick"], capture_output=True, text=True, cwd=SCRIPT.parents[1]
+        [sys.executable, BENCHMARKS / "run.py", "--quick", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
     )
     assert done.returncode == 0, done.stderr
-    titles = re.findall(r"^## (.*)$", done.stdout, re.M)
-    assert len(titles) == 4
-    assert re.search(r"^\| `fsdp:d8` \| [\d.]+ us \| [\d.]+ us \|", done.stdout, re.M)
-    assert re.search(r"^\| with areal-conf installed \| [\d.]+ \| [\d.]+ \|$", done.stdout, re.M)
-    assert "Hydra's own scan statistics" in done.stdout
-    assert re.search(r"^\| 16384 \| [\d.]+ \|", done.stdout, re.M)
+    return done.stdout
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_quick_form_prints_each_table(table: str) -> None:
+    printed = benchmark(table)
+    assert f"\n## {title(table)}\n" in printed
+    rows = ROW.findall(printed)
+    assert rows
+    for row in rows:
+        assert WHOLE.fullmatch(row.replace("\\|", "")), row
+
+
+def test_a_peer_that_is_missing_is_said() -> None:
+    missing = importlib.util.find_spec("areal") is None
+    assert ("not installed" in benchmark("parsing")) is missing
 
 
 def test_the_page_is_that_of_the_script() -> None:
-    page = (SCRIPT.parents[1] / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    assert page.startswith("# Benchmarks\n\nWritten by `python benchmarks/run.py --write`.")
-    assert len(re.findall(r"^## ", page, re.M)) == 4
+    assert PAGE.startswith("# Benchmarks\n\nWritten by `python benchmarks/run.py --write`")
+    titles = re.findall(r"^## (.*)$", PAGE, re.M)
+    assert sorted(titles) == sorted([*map(title, TABLES), "Bars missed"])
+
+
+def test_the_page_has_every_peer() -> None:
+    assert "not installed" not in PAGE
+
+
+def test_a_bar_that_is_missed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    measure = importlib.import_module("measure")
+    row = measure.Row("parsing", [30e-6], "a peer", [15e-6], most=20e-6, most_times=3)
+    assert row.bars == [("under 20.0 us", False), ("under 3.00", True)]
+    assert row.cells()[-1] == "under 20.0 us: **missed**; under 3.00: met"
+
+
+def test_pairs_are_compared_pair_by_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    measure = importlib.import_module("measure")
+    row = measure.Row("loaded in the second pass", [1.0, 10.0, 1.2], "a peer", [2.0, 20.0, 2.0])
+    assert row.ratios == [0.5, 0.5, 0.6]
