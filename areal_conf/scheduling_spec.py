@@ -7,7 +7,7 @@ string says (infra/controller/train_controller.py and rollout_controller.py, ``i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from areal_conf.engines import View, is_mapping
 from areal_conf.errors import AllocationError, Finding, counted
@@ -43,7 +43,7 @@ def read_spec(engine: Engine) -> SchedulingSpec | None:
     path = view.at("scheduling_spec")
     if is_mapping(value):
         return _entry(View(value, path), 1)
-    if isinstance(value, str) or not _is_list(value) or not len(value):
+    if isinstance(value, str) or not isinstance(value, Sequence) or not len(value):
         return None
     path = f"{path}[0]"
     try:
@@ -51,11 +51,6 @@ def read_spec(engine: Engine) -> SchedulingSpec | None:
     except Exception:  # an interpolation that leads nowhere: AReaL says so
         return None
     return _entry(View(first, path), len(value)) if is_mapping(first) else None
-
-
-def _is_list(value: Any) -> bool:
-    # A ListConfig is no Sequence in every version of OmegaConf.
-    return isinstance(value, Sequence) or (hasattr(value, "_get_node") and hasattr(value, "append"))
 
 
 def _entry(view: View, entries: int) -> SchedulingSpec:

@@ -123,10 +123,21 @@ def test_cpus_and_memory_of_a_node() -> None:
     assert (one.code, one.path) == ("AC361", "cluster.cpus_per_node")
     assert "80 CPUs on one node, which has 64" in one.message
     assert one.hint.startswith("lower cpu in scheduling_spec")
+    config["cluster"] = {**CLUSTER, "cpus_per_node": 79}
+    assert found(plan(config), "AC361") == ["cluster.cpus_per_node"]
     config["cluster"] |= {"cpus_per_node": 80, "mem_per_node": 799}
     (one,) = plan(config).warnings
     assert (one.code, one.path) == ("AC361", "cluster.mem_per_node")
     assert one.hint.startswith("lower mem in scheduling_spec")
+
+
+def test_engines_on_one_node_add_up() -> None:
+    config = experiment(actor=[{"gpu": 1, "cpu": 10, "mem": 100}], rollout=[{"gpu": 1, "mem": 0}])
+    config["rollout"]["backend"], config["actor"]["backend"] = "sglang:d2t2", "fsdp:d4"
+    config["cluster"] = {"n_nodes": 1, "n_gpus_per_node": 8, "cpus_per_node": 71, "mem_per_node": 1}
+    cpus, memory = plan(config).warnings
+    assert "72 CPUs on one node" in cpus.message
+    assert "400 GB of memory on one node" in memory.message
 
 
 def test_nobody_asks_for_anything_where_no_layout_is_known() -> None:

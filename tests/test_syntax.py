@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from areal_conf import AllocationError, ModelAllocation
 from areal_conf.backends import BACKENDS, MAX_SIZE
 from areal_conf.errors import CODES
-from areal_conf.syntax import _Parser, _read, dimension_span
+from areal_conf.syntax import _MAX_REPAIRS, _Parser, _read, dimension_span
 
 CASES = Path(__file__).parents[2] / "shared" / "cases"
 
@@ -708,6 +708,24 @@ def test_long_texts_take_linear_time(text: str) -> None:
     error = refused(text)
     assert time.process_time() - started < 10  # quadratic would be hours
     assert len(str(error)) < 5000
+
+
+def test_hints_try_a_bounded_number_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+    read = _Parser.spec
+    monkeypatch.setattr(_Parser, "spec", lambda self: tried.append(self.text) or read(self))
+    refused("megatron:x1y2z3w4v5u6s7r8")  # without a bound it would be 900
+    assert _MAX_REPAIRS <= len(tried) < _MAX_REPAIRS + 100
+
+
+def test_no_more_than_some_faults_are_told() -> None:
+    assert len(refused("fsdp:" + "x1" * 100).errors) == 32
+    assert len(refused("megatron:(attn:" + "x1" * 100 + "|ffn:" + "x1" * 100).errors) <= 34
+
+
+def test_long_texts_get_an_example_for_a_hint() -> None:
+    assert offered(refused("fsdp:d4x2" + " " * 391).hint) == ["fsdp:d4t2", "fsdp:d4c2", "fsdp:d4"]
+    assert offered(refused("fsdp:d4x2" + " " * 392).hint)[0] == "fsdp:d8"
 
 
 @pytest.mark.parametrize("text", ["fsdp:" + " " * LONG + "d4", "fsdp:d4" + "\n" * LONG])

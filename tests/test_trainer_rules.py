@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from areal_conf.errors import CODES, AllocationError
 from areal_conf.plan import Plan, plan
@@ -123,6 +124,47 @@ def test_a_warning_in_a_plan_and_an_error_where_it_is_launched(
     assert all(one.hint for one in plan(config).warnings)
 
 
+SHARED = {"rollout__scheduling_strategy": ON_ACTOR}
+AWEX = {"actor__weight_update_mode": "awex"}
+DISK = "actor.weight_update_mode=disk"
+
+
+@pytest.mark.parametrize(
+    ("code", "areal", "broken", "text", "hint"),
+    [
+        ("AC310", None, {"actor__offload": True}, "", "write enable_offload=true"),
+        ("AC311", None, SHARED, "xccl", f"write {DISK}"),
+        ("AC311", "main", SHARED, "xccl", f"write {DISK} or actor.weight_update_mode=awex"),
+        ("AC311", None, AWEX, "awex", f"write {DISK}, or install a newer AReaL"),
+        ("AC312", "main", AWEX, "fsdp:d4", f"write a megatron backend, or {DISK}"),
+        ("AC315", None, {"rollout___version": "v2"}, "v1", "write actor._version=v2, or the other"),
+        ("AC316", None, {"scheduler__type": None}, "", "write scheduler.type=local, ray or slurm"),
+        (
+            "AC316",
+            None,
+            {"scheduler__type": None, "cluster__n_nodes": 2},
+            "",
+            "write scheduler.type=ray or slurm",
+        ),
+        (
+            "AC317",
+            None,
+            {"rollout__agent__mode": "online", "scheduler__type": "ray"},
+            "online",
+            "write scheduler.type=local or slurm",
+        ),
+        ("AC360", None, {"trial_name": "a-b"}, "a-b", "write trial_name without '-' and '/'"),
+    ],
+)
+def test_what_is_shown_and_offered(
+    code: str, areal: str | None, broken: dict[str, Any], text: str, hint: str
+) -> None:
+    made = plan(experiment(**broken), areal=areal)
+    (one,) = [one for one in made.warnings if one.code == code]
+    assert one.text == text
+    assert one.hint.startswith(hint)
+
+
 def test_versions_of_the_controllers_must_agree() -> None:
     config = experiment(actor___version="v2")
     assert found(plan(config), "AC315") == "warning at actor._version"
@@ -141,6 +183,10 @@ def test_awex_is_a_mode_of_main_and_needs_no_offload_there() -> None:
     old = plan(config, areal="2.0.0", strict=True)
     assert [one.code for one in old.errors] == ["AC310", "AC311"]
     assert plan(config, areal="main", strict=True).errors == []
+    config["actor"]["offload"] = True
+    assert plan(config, areal="main", strict=True).errors == []
+    config["ref"] = {"offload": True, "scheduling_strategy": ON_ACTOR}
+    assert found(plan(config, areal="main"), "AC310") == "warning at enable_offload"
 
 
 def test_a_controller_v2_never_reads_the_mode() -> None:
@@ -166,6 +212,8 @@ def test_spmd_has_neither_lora_nor_proxies() -> None:
         "actor.use_lora",
         "rollout.agent.mode",
     ]
+    hints = {one.hint for one in made.warnings if one.code == "AC317"}
+    assert hints == {"start it by the single controller: scheduler.type=local"}
 
 
 def test_the_launchers_override_the_seed_of_the_servers_and_read_some_sections() -> None:
@@ -178,6 +226,17 @@ def test_the_launchers_override_the_seed_of_the_servers_and_read_some_sections()
     del config["recover"], config["trial_name"]
     (one,) = [w for w in plan(config, launcher="ray").warnings if w.code == "AC319"]
     assert "trial_name, recover" in one.message
+
+
+def test_a_section_that_leads_nowhere_is_there() -> None:
+    config = {**experiment(recover__mode="disabled"), "sglang": "${nowhere}"}
+    made = plan(OmegaConf.create(config), launcher="local")
+    assert found(made, "AC319") is None
+
+
+def test_spmd_needs_no_scheduler() -> None:
+    config = experiment(scheduler__type=None)
+    assert found(plan(config, launcher="local", strict=True), "AC316") is None
 
 
 def test_names_with_characters_that_areal_asks_not_to_use() -> None:
@@ -201,8 +260,6 @@ def test_engines_of_an_app_of_its_own_are_not_held_to_areals_trainer() -> None:
 
 
 def test_keys_that_lead_nowhere_are_left_alone() -> None:
-    from omegaconf import OmegaConf
-
     config = OmegaConf.create(
         experiment(enable_offload="${oc.env:SURELY_NOT_SET}", actor__use_lora="${nowhere}")
     )
