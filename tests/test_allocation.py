@@ -191,12 +191,20 @@ def test_the_largest_strategy() -> None:
         ((4, 1, 1, 1, 1, 3), "(attn:t4|ffn:t3)"),
         ((1, 1, 1, 1, 1, 2), "(attn:d1|ffn:t2)"),
         ((4, 1, 1, 1, 3, 2), "(attn:t4|ffn:t2e3)"),
+        ((2, 1, 1, 1, 2, 2), "(attn:t2|ffn:t2e2)"),
     ],
 )
 def test_errors_of_strategies_show_what_they_are_about(sizes: tuple[int, ...], text: str) -> None:
     with pytest.raises(AllocationError) as caught:
         ParallelStrategy(*sizes)
     assert caught.value.text == text
+
+
+def test_errors_of_strategies_name_the_size() -> None:
+    with pytest.raises(AllocationError, match="pipeline_parallel_size is 0;"):
+        ParallelStrategy(pipeline_parallel_size=0)
+    with pytest.raises(AllocationError, match="world_size is 2097152;"):
+        ParallelStrategy(MAX_SIZE, 2)
 
 
 @pytest.mark.parametrize(
