@@ -257,7 +257,7 @@ def test_files_written_over_and_over(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(experiment(tmp_path)))
     (tmp_path / "train.py").touch()
     points = map(str, moments("over and over"))
-    Run(["-c", OVER_AND_OVER, *points], tmp_path).end(patience=10 * PATIENCE)
+    Run(["-c", OVER_AND_OVER, *points], tmp_path).end(patience=PATIENCE + 15 * KILLS)
 
 
 # -- sweeps ---------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ def test_a_script_must_be_named(folder: Path) -> None:
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_stops_the_sweep(folder: Path, number: signal.Signals) -> None:
     process = start(folder, "hydra.launcher.script=train.py", "note=1,2", SLOW="1")
     log = folder / "sweep" / "0" / "areal.log"
@@ -135,10 +135,14 @@ def test_a_signal_stops_the_sweep(folder: Path, number: signal.Signals) -> None:
         time.sleep(0.1)
     process.send_signal(number)
     process.communicate(timeout=60)
-    assert process.returncode == 128 + number
+    killed = number is signal.SIGKILL
+    assert process.returncode == (-number if killed else 128 + number)
     assert not (folder / "sweep" / "1").exists()
     for line in log.read_text().splitlines():
         if line.startswith("slow"):
+            while killed and Path(f"/proc/{line.split()[1]}").exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
             assert not Path(f"/proc/{line.split()[1]}").exists()
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -48,13 +49,17 @@ def test_local_failure(tmp_path: Path) -> None:
     assert not alive(str(tmp_path))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_local_stopped_halfway(tmp_path: Path, number: signal.Signals) -> None:
     process = launch(tmp_path, "local", write(tmp_path, behave="sleep"))
     ranks = sleeping_ranks(process, tmp_path / "job" / "areal.log", 2)
     process.send_signal(number)
     process.communicate(timeout=120)
-    assert process.returncode == 128 + number
+    killed = number is signal.SIGKILL
+    assert process.returncode == (-number if killed else 128 + number)
+    deadline = time.monotonic() + 90
+    while killed and alive(str(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.2)
     assert not [pid for pid in ranks if Path(f"/proc/{pid}").exists()]
     assert not alive(str(tmp_path))
 
