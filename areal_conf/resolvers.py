@@ -124,7 +124,7 @@ def parse(spec: Any) -> DictConfig:
 
 
 def canonical(spec: Any) -> str:
-    """``${areal.canonical:SPEC}``: the one way to write what `spec` means."""
+    """``${areal.canonical:SPEC}``: the one way to write what it means."""
     return str(_allocation(spec))
 
 

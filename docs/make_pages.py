@@ -185,8 +185,10 @@ def resolvers() -> str:
     rows = []
     for name, function in RESOLVERS.items():
         doc = " ".join((function.__doc__ or "").split("\n\n")[0].split())
-        doc = re.sub(r"^``\$\{[^`]*``:\s*", "", doc).replace("``", "`")
-        rows.append([f"`areal.{name}`", f"{doc[0].upper()}{doc[1:]}"])
+        call, _, gives = doc.rpartition("``: ")
+        call = call.removeprefix("``") or f"${{areal.{name}:SPEC}}"
+        gives = gives.replace("``", "`")
+        rows.append([f"`{call}`", f"{gives[0].upper()}{gives[1:]}"])
     return _table(["resolver", "gives"], rows)
 
 
