@@ -10,7 +10,7 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from hydra.experimental.callback import Callback
 from areal_conf.errors import AllocationError, counted
 from areal_conf.granted import slurm_mismatch
 from areal_conf.legacy import warn_once
+from areal_conf.options import PlanOptions
 from areal_conf.overrides import as_typed, meant
 
 if TYPE_CHECKING:
@@ -117,26 +118,15 @@ def compose(
             message = f"{refused}\nDid you mean {key}?"
             raise ConfigCompositionException(message) from refused.__cause__
         raise
-    prepared(cfg, root).raise_for_errors()
+    prepared(cfg, PlanOptions(root)).raise_for_errors()
     return cfg
 
 
-def prepared(
-    cfg: DictConfig,
-    root: str = "",
-    launcher: str | None = None,
-    model: Any = None,
-    allow: Iterable[str] = (),
-    *,
-    areal: str | None = None,
-    strict: bool = False,
-) -> Plan:
+def prepared(cfg: DictConfig, options: PlanOptions) -> Plan:
     """The plan of `cfg`, into which a legacy ``allocation_mode`` is carried over first."""
-    from areal_conf.plan import plan
+    from areal_conf.plan import planned
 
-    made = plan(
-        cfg, root=root, launcher=launcher, model=model, allow=allow, areal=areal, strict=strict
-    )
+    made = planned(cfg, options)
     if is_first_rank():
         warn_once(made.carried)
     _fill_in(cfg, made)
@@ -189,15 +179,15 @@ def _world_size_mismatch(made: Plan) -> AllocationError | None:
 
 def _checked(cfg: DictConfig, root: str) -> DictConfig:
     """`cfg` with its legacy mode carried over; raises where its plan has errors."""
-    made = _plan_or_refuse(cfg, root=root)
+    made = _plan_or_refuse(cfg, PlanOptions(root))
     if made.errors:
         _refuse(_report(made))
     return cfg
 
 
-def _plan_or_refuse(cfg: DictConfig, **options: Any) -> Plan:
+def _plan_or_refuse(cfg: DictConfig, options: PlanOptions) -> Plan:
     try:
-        return prepared(cfg, **options)
+        return prepared(cfg, options)
     except AllocationError as error:
         _refuse(str(error))
         raise AssertionError("unreachable") from error
@@ -248,12 +238,12 @@ class PlanCallback(Callback):
     def __init__(
         self, root: str = "", launcher: str | None = None, model: str | None = None
     ) -> None:
-        self.options = {"root": root, "launcher": launcher, "model": model}
+        self.options = PlanOptions(root, launcher, model)
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Plan the job that is about to start."""
         try:
-            made = _plan_or_refuse(config, **self.options)
+            made = _plan_or_refuse(config, self.options)
             if is_first_rank():
                 _save(made, Path(config.hydra.runtime.output_dir))
                 for line in _summary(made):
@@ -319,12 +309,8 @@ class ResourcesCallback(Callback):
 
 def _before_the_sweep(error: AllocationError) -> AllocationError:
     """`error` of a config without what is swept, from which a launcher takes its resources."""
-    return AllocationError(
-        error.code,
+    return error.reworded(
         f"the launcher asks for what the config says before the sweep: {error.message}",
-        hint="write hydra/sweeper=areal_layouts, which asks for what each job of a sweep needs, or "
+        "write hydra/sweeper=areal_layouts, which asks for what each job of a sweep needs, or "
         f"mend the config itself: {error.hint}",
-        text=error.text,
-        span=error.span,
-        path=error.path,
     )

@@ -22,7 +22,8 @@ from areal_conf.composing import compose_file
 from areal_conf.engines import UNSET, is_mapping
 from areal_conf.errors import AllocationError, clip
 from areal_conf.legacy import AllocationModeDeprecationWarning
-from areal_conf.plan import plan
+from areal_conf.options import PlanOptions
+from areal_conf.plan import planned
 from areal_conf.resolve import Engine, State
 from areal_conf.versions import V1_0_4
 
@@ -86,9 +87,7 @@ def to_areal(
     Raises:
         AllocationError: where the plan has errors, those that AReaL stops with at start included.
     """
-    made = plan(
-        cfg, root=root, launcher=launcher, model=model, allow=allow, areal=areal, strict=True
-    )
+    made = planned(cfg, PlanOptions(root, launcher, model, allow, areal, strict=True))
     made.raise_for_errors()
     return exported(cfg, made, root)
 
@@ -311,7 +310,7 @@ def load_expr_config(argv: Sequence[str], config_cls: type[ConfigT]) -> tuple[Co
             # The launcher that started this process needs the mode: nobody has to mend it.
             warnings.simplefilter("ignore", AllocationModeDeprecationWarning)
         # The trainer asks for a scheduler, and a script may load a config without training.
-        made = prepared(cfg, allow=["AC316"], strict=True)
+        made = prepared(cfg, PlanOptions(allow=("AC316",), strict=True))
     if made.errors and not is_first_rank():
         raise SystemExit(1)
     made.raise_for_errors()

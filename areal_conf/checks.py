@@ -1,7 +1,7 @@
 """Everything that is checked of a whole experiment, in one pass and without pydantic.
 
-`examine` is what `areal_conf.plan` builds on; `check_only` gives the findings alone, which is what
-the pruning of a sweep asks for thousands of times.
+`examine` is what `areal_conf.plan` builds on, `check_only` gives the findings alone, and
+`first_error` is what the pruning of a sweep asks for thousands of times.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from areal_conf import launcher_rules, model_checks, rules, scheduling_spec, tra
 from areal_conf.engines import Experiment, read_experiment
 from areal_conf.errors import CODES, AllocationError, Finding, clip, wrong_type
 from areal_conf.legacy import FIELD, Carried, carry_over
+from areal_conf.options import PlanOptions
 from areal_conf.redaction import Redactor
 from areal_conf.resolve import LAUNCHERS, Mode, State, resolve
 from areal_conf.rules import Facts, Rule, gather
@@ -28,61 +29,28 @@ _STOPPING: tuple[Rule, ...] = (
 )
 """The rules that may find an error before anything is launched or exported."""
 
-
-def check_only(
-    cfg: Any,
-    root: str = "",
-    launcher: str | None = None,
-    model: Any = None,
-    allow: Iterable[str] = (),
-    *,
-    areal: str | None = None,
-    strict: bool = False,
-) -> list[Finding]:
-    """The errors and warnings of a plan, without the plan.
-
-    Arguments and exceptions are those of `areal_conf.plan`.
-    """
-    return examine(cfg, root, launcher, model, allow, areal=areal, strict=strict)[1]
+_DEFAULT = PlanOptions()
 
 
-def examine(
-    cfg: Any,
-    root: str = "",
-    launcher: str | None = None,
-    model: Any = None,
-    allow: Iterable[str] = (),
-    *,
-    areal: str | None = None,
-    strict: bool = False,
-) -> tuple[Facts, list[Finding]]:
+def check_only(cfg: Any, options: PlanOptions = _DEFAULT) -> list[Finding]:
+    """The errors and warnings of a plan, without the plan; exceptions are those of a plan."""
+    return examine(cfg, options)[1]
+
+
+def examine(cfg: Any, options: PlanOptions) -> tuple[Facts, list[Finding]]:
     """The resolved experiment, and everything found, each thing once.
 
-    What the config takes from the environment is in none of it (`areal_conf.redaction`).
-
-    Arguments and exceptions are those of `areal_conf.plan`.
+    What the config takes from the environment is in none of it (`areal_conf.redaction`), nor in
+    the exceptions, which are those of `areal_conf.plan`.
     """
     hidden = Redactor(cfg)
     try:
-        facts, findings = _examine(cfg, root, launcher, model, allow, areal, strict)
+        facts, allowed, refused = _gathered(read_experiment(cfg, options.root), options)
+        findings = [*_found(facts, options.model), *refused]
+        found = _flat(_apply_allow(findings, allowed))
     except AllocationError as error:
         raise hidden.error(error) from None
-    return facts, hidden.findings(findings)
-
-
-def _examine(
-    cfg: Any,
-    root: str,
-    launcher: str | None,
-    model: Any,
-    allow: Iterable[str],
-    areal: str | None,
-    strict: bool,
-) -> tuple[Facts, list[Finding]]:
-    experiment = read_experiment(cfg, root)
-    facts, allowed, refused = _gathered(experiment, launcher, allow, areal, strict)
-    findings = [*_found(facts, model), *refused]
-    return facts, _flat(_apply_allow(findings, allowed))
+    return facts, hidden.findings(found)
 
 
 def first_error(experiment: Experiment, model: Any = None) -> tuple[State, AllocationError | None]:
@@ -90,7 +58,7 @@ def first_error(experiment: Experiment, model: Any = None) -> tuple[State, Alloc
 
     `model` is that of `areal_conf.plan`, and so are the exceptions.
     """
-    facts, allowed, refused = _gathered(experiment, None, (), None, False)
+    facts, allowed, refused = _gathered(experiment, _DEFAULT)
     stopping = (finding for rule in _STOPPING for finding in rule(facts))
     models = model_checks.check(facts.state, model) if model is not None else ()
     for severity, error in chain(facts.state.findings, stopping, models, refused):
@@ -100,13 +68,10 @@ def first_error(experiment: Experiment, model: Any = None) -> tuple[State, Alloc
 
 
 def _gathered(
-    experiment: Experiment,
-    launcher: str | None,
-    allow: Iterable[str],
-    areal: str | None,
-    strict: bool,
+    experiment: Experiment, options: PlanOptions
 ) -> tuple[Facts, set[str], list[Finding]]:
     """The resolved experiment, the codes to be allowed, and what is wrong with those."""
+    launcher = options.launcher
     if launcher is not None and launcher not in LAUNCHERS:
         raise AllocationError(
             "AC309",
@@ -114,9 +79,9 @@ def _gathered(
             text=clip(str(launcher)),
             hint="name local, ray or slurm",
         )
-    version = areal_version(areal)
-    allowed, refused = _allowed([*_codes(allow), *experiment.allow])
-    return gather(_resolve(experiment, launcher), version, strict), allowed, refused
+    version = areal_version(options.areal)
+    allowed, refused = _allowed([*_codes(options.allow), *experiment.allow])
+    return gather(_resolve(experiment, launcher), version, options.strict), allowed, refused
 
 
 def _found(facts: Facts, model: Any) -> Iterator[Finding]:
@@ -189,15 +154,8 @@ def _apply_allow(findings: list[Finding], allowed: set[str]) -> list[Finding]:
     out = []
     for severity, error in findings:
         if severity == "error" and error.code in allowed:
-            error = AllocationError(
-                error.code,
-                f"{error.message} (allowed: {error.code} counts as a warning)",
-                hint=error.hint,
-                text=error.text,
-                span=error.span,
-                path=error.path,
-            )
-            severity = "warning"
+            allowance = f"(allowed: {error.code} counts as a warning)"
+            error, severity = error.reworded(f"{error.message} {allowance}"), "warning"
         out.append(Finding(severity, error))
     return out
 

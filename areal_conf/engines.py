@@ -17,7 +17,7 @@ from areal_conf.errors import AllocationError, Finding, clip, wrong_type
 from areal_conf.trees import Tree
 
 UNSET = ("", None, "???")
-"""Values that say nothing (SPEC 5.3); a missing key does so too."""
+"""Values that say nothing; a missing key does so too."""
 
 
 def is_unset(value: object) -> bool:

@@ -220,6 +220,17 @@ class AllocationError(ValueError):
             others=tuple(error.at(path) for error in self._others),
         )
 
+    def reworded(self, message: str, hint: str | None = None) -> AllocationError:
+        """This error alone, told in other words."""
+        return AllocationError(
+            self.code,
+            message,
+            hint=self.hint if hint is None else hint,
+            text=self.text,
+            span=self.span,
+            path=self.path,
+        )
+
     def followed_by(self, others: list[AllocationError]) -> AllocationError:
         """This error, carrying `others` as further things wrong with the same input."""
         self._others = (*self._others, *others)

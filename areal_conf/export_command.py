@@ -53,16 +53,17 @@ def strict_plan(cfg: Any, args: argparse.Namespace, launcher: str | None) -> Pla
     A legacy ``allocation_mode`` is carried over into `cfg`.
     """
     from areal_conf.app import prepared
+    from areal_conf.options import PlanOptions
 
     check_codes(args.allow)
-    return prepared(
-        cfg,
+    options = PlanOptions(
         launcher=launcher,
         model=model_argument(args.model),
         allow=args.allow,
         areal=args.areal,
         strict=True,
     )
+    return prepared(cfg, options)
 
 
 def report(made: Plan) -> None:

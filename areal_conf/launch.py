@@ -30,6 +30,7 @@ from areal_conf.app import prepared
 from areal_conf.areal import exported
 from areal_conf.errors import AllocationError, clip
 from areal_conf.files import write_atomically
+from areal_conf.options import PlanOptions
 from areal_conf.resolve import LAUNCHERS
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ def prepare(
         AllocationError: with everything that stops the job in `errors`.
     """
     launcher = kind if kind in LAUNCHERS else None
-    made = prepared(cfg, launcher=launcher, model=model, allow=allow, areal=areal, strict=True)
+    made = prepared(cfg, PlanOptions("", launcher, model, allow, areal, strict=True))
     path = Path(script).absolute()
     for error in _script_errors(path, kind):
         made = made.with_error(error)

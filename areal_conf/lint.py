@@ -365,7 +365,7 @@ def _child(node: Any, key: str) -> Any:
 
 
 def _is_set(node: Any) -> bool:
-    """Whether a value says anything (SPEC: unset is empty, null or ``???``)."""
+    """Whether a value says anything (empty, null and ``???`` say nothing)."""
     if not isinstance(node, yaml.ScalarNode):
         return node is not None
     return node.value not in UNSET and node.tag != "tag:yaml.org,2002:null"
@@ -480,10 +480,11 @@ def _sets_backend(engine: Any, any_value: bool) -> bool:
 def _check(cfg: Any, root: str, allow: tuple[str, ...]) -> list[Finding]:
     from areal_conf import resolvers
     from areal_conf.checks import check_only
+    from areal_conf.options import PlanOptions
 
     resolvers.register()
     try:
-        return check_only(cfg, root, allow=allow)
+        return check_only(cfg, PlanOptions(root, allow=allow))
     except AllocationError as error:
         return [Finding("error", error)]
 

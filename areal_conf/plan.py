@@ -18,6 +18,7 @@ from areal_conf.backends import DIMENSIONS
 from areal_conf.checks import examine
 from areal_conf.errors import AllocationError, Finding
 from areal_conf.legacy import Carried
+from areal_conf.options import PlanOptions
 from areal_conf.placement import Coordinates, Device, Placement, RankOrder
 from areal_conf.resolve import Engine, Mode, State
 from areal_conf.rules import Facts
@@ -356,7 +357,12 @@ def plan(
             wrong with the experiment is in the plan's `errors`.
         OSError: a model config that was named is missing or cannot be read.
     """
-    facts, findings = examine(cfg, root, launcher, model, allow, areal=areal, strict=strict)
+    return planned(cfg, PlanOptions(root, launcher, model, allow, areal, strict))
+
+
+def planned(cfg: Any, options: PlanOptions) -> Plan:
+    """`plan`, for callers that hand its options on."""
+    facts, findings = examine(cfg, options)
     return _build(facts, findings)
 
 

@@ -361,7 +361,7 @@ class _Parser:
         ffn: dict[str, _Dim],
         opening: re.Match[str],
     ) -> Sizes | None:
-        """Sizes of the attn/ffn form: one world, dealt twice (SPEC 3.3)."""
+        """Sizes of the attn/ffn form: one world, dealt twice."""
         if not backend.folding:
             self.bad_folding(backend, opening)
             return None
