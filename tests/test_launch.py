@@ -184,7 +184,7 @@ def test_one_run_at_a_time_in_a_directory(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(launch, "_ENDING", 0.1)
-    script.write_text("import pathlib, time\npathlib.Path('here').touch()\ntime.sleep(60)\n")
+    script.write_text("import time\ntime.sleep(60)\n")
     config = tmp_path / "f.yaml"
     config.write_text(yaml.safe_dump(experiment(tmp_path)))
     first = start(script, config)
