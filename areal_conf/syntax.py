@@ -682,7 +682,7 @@ class _Parser:
                 return
             prefixed = self.swap(word_at, word_at, "ffn:")
             renamed = [self.swap(word_at, end, word) for word in ("ffn", "ffn:", "ffn:e1")]
-            fixes = (*renamed[: 2 if m else 3], prefixed, _FOLDED_EXAMPLE)
+            fixes = (*(renamed[:2] if m else renamed), prefixed, _FOLDED_EXAMPLE)
             shown = clip(text[word_at:end])
             self.fault("AC108", word_at, end, f"'ffn:' expected, not {shown!r}", *fixes)
         elif char in ("", ")"):
@@ -953,7 +953,7 @@ def _examples() -> tuple[str, ...]:
 
 def _nearest(word: str, known: Iterable[str]) -> str | None:
     word = unicodedata.normalize("NFKC", word[:40]).lower()
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word, list(known), n=1)
     return close[0] if close else None
 
 

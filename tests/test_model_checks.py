@@ -42,6 +42,8 @@ def test_a_model_for_all_engines(tmp_path: Path) -> None:
     for source in (SEVEN_B, path, Path(path), Path(path) / "config.json", read_model(SEVEN_B)):
         assert found(plan(config, model=source)) == expected
     assert found(plan(config, model=OmegaConf.create(SEVEN_B))) == expected
+    heads = OmegaConf.create({**SEVEN_B, "num_attention_heads": "${n_head}", "n_head": 28})
+    assert found(plan(config, model=heads)) == expected
     assert found(plan(config)) == []
 
 
@@ -61,10 +63,17 @@ def test_a_model_for_one_engine() -> None:
     assert found(plan(config, model={"teacher": SEVEN_B})) == [("AC401", "teacher.backend")]
     others = plan(config, model={"teacher": SEVEN_B, "*": SMALL})
     assert found(others) == [("AC401", "teacher.backend")]
+    assert found(plan(config, model={"*": SEVEN_B, "actor": SMALL})) == [
+        ("AC401", "teacher.backend"),
+        ("AC401", "rollout.backend"),
+    ]
+    assert plan(config, model={"critic": SEVEN_B}).ok
+    judge = experiment(judge="vllm:t8", actor="fsdp:d8")
+    assert found(plan(judge, model={"judge": SEVEN_B})) == [("AC401", "judge.backend")]
 
 
 def test_a_model_for_what_is_no_engine() -> None:
-    with pytest.raises(AllocationError, match="judge"):
+    with pytest.raises(AllocationError, match=r"AC309: .*'judge'"):
         plan(experiment(actor="fsdp:d8"), model={"actor": SMALL, "judge": SMALL})
 
 
@@ -112,6 +121,19 @@ def test_auto_says_what_it_could_not_check_and_asks_no_network(tmp_path: Path) -
         ("AC362", "actor.path"),
         ("AC362", "sglang.model_path"),
     ]
+    assert "config.json" in made.warnings[-1].message
+    config["ref"]["path"] = "Qwen/Qwen2.5-14B"
+    again = plan(config, model="auto").warnings
+    assert [w.text for w in again if w.code == "AC362"][:2] == [
+        "Qwen/Qwen2.5-7B",
+        "Qwen/Qwen2.5-14B",
+    ]
+
+
+def test_auto_says_where_a_model_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("[]")
+    config = {"actor": {"backend": "fsdp:t8", "path": str(tmp_path)}}
+    assert found(plan(config, model="auto")) == [("AC421", "actor.path")]
 
 
 def test_a_file_that_is_missing_or_no_model(tmp_path: Path) -> None:
@@ -164,6 +186,10 @@ def test_stages_of_a_rank() -> None:
     assert found(plan(archon, model=layers)) == [("AC403", "actor.backend")]
     archon["actor"]["archon"] = {"pp_schedule": "1F1B"}
     assert found(plan(archon, model=layers)) == []
+    for unset in ("", None, 8, "${nowhere}"):
+        archon["actor"]["archon"] = {"pp_schedule": unset}
+        made = plan(OmegaConf.create(archon), model=layers)
+        assert found(made) == [("AC403", "actor.backend")]
     megatron: dict[str, Any] = experiment(actor="megatron:p4")
     assert found(plan(megatron, model=layers)) == []
     megatron["actor"]["megatron"] = {"virtual_pipeline_parallel_size": 2}

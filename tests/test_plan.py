@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from areal_conf.checks import check_only
+from areal_conf.checks import check_only, first_error
+from areal_conf.engines import read_experiment
 from areal_conf.errors import AllocationError
 from areal_conf.plan import plan
 
@@ -23,6 +24,9 @@ PPO: dict[str, Any] = {
     "ref": {"backend": "", "scheduling_strategy": {"type": "colocation", "target": "actor"}},
     "cluster": {"n_nodes": 2, "n_gpus_per_node": 8},
 }
+
+SMALL = {"n_nodes": 1, "n_gpus_per_node": 8}
+BIG = {"n_nodes": 4, "n_gpus_per_node": 8}
 
 
 # -- JSON -----------------------------------------------------------------------------------------
@@ -280,8 +284,8 @@ def test_an_error_that_is_allowed_is_a_warning_that_says_so(where: str) -> None:
     assert "allowed" in one.message
 
 
-@pytest.mark.parametrize("code", ["AC101", "AC204", "AC999", "306", ""])
-def test_what_cannot_be_allowed(code: str) -> None:
+@pytest.mark.parametrize("code", ["AC101", "AC204", "AC999", "306", "", 306])
+def test_what_cannot_be_allowed(code: Any) -> None:
     with pytest.raises(AllocationError, match="AC309"):
         plan(PPO, allow=[code])
     made = plan({**PPO, "areal_plan": {"allow": [code]}})
@@ -294,6 +298,33 @@ def test_findings_alone_are_those_of_the_plan() -> None:
     found = check_only(config)
     assert [e.code for s, e in found if s == "error"] == [one.code for one in made.errors]
     assert [e.code for s, e in found if s == "warning"] == [one.code for one in made.warnings]
+    under_slurm = check_only(config, launcher="slurm")
+    assert {e.code for s, e in under_slurm if s == "error"} == {"AC106", "AC308"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "model", "code"),
+    [
+        ({}, None, None),
+        ({"cluster": BIG}, None, None),  # a warning alone
+        ({"rollout": {"backend": "sglang:"}}, None, "AC106"),
+        ({"cluster": SMALL}, None, "AC306"),
+        ({"rollout": {"backend": "sglang:t12"}, "cluster": BIG}, None, "AC307"),
+        ({"scheduler": {"type": "kubernetes"}}, None, "AC309"),
+        ({}, {"num_attention_heads": 6, "num_hidden_layers": 8}, "AC401"),
+        ({"cluster": SMALL, "areal_plan": {"allow": ["AC306"]}}, None, None),
+        ({"areal_plan": {"allow": ["AC101"]}}, None, "AC309"),
+    ],
+)
+def test_the_first_error_is_that_of_the_plan(
+    changes: dict[str, Any], model: Any, code: str | None
+) -> None:
+    config = {**PPO, **changes}
+    state, error = first_error(read_experiment(config), model)
+    assert list(state.engines) == ["actor", "critic", "ref", "rollout"]
+    assert (error and error.code) == code
+    made = plan(config, model=model)
+    assert (made.errors[0].code if made.errors else None) == code
 
 
 def test_findings_alone_need_no_pydantic() -> None:

@@ -200,6 +200,9 @@ AC107 fsdp:d4]
 AC107 fsdp[a:d4
           ^
       fsdp[a]:d4
+AC107 fsdp[:d4
+          ^
+      fsdp[actor]:d4
 AC107 fsdp]:d4
           ^
       fsdp:d4
