@@ -260,7 +260,7 @@ class _Parser:
             if backend is None:
                 return None, None
         self.pos = self.skip_blanks(end)
-        name = self.bad_name(backend) if text[self.pos : self.pos + 1] == "[" else None
+        name = self.bad_name() if text[self.pos : self.pos + 1] == "[" else None
         return (backend if self.colon(backend) else None), name
 
     def plain(self, backend: Backend) -> Sizes | None:
@@ -456,7 +456,7 @@ class _Parser:
         )
         return BACKENDS[near] if near and after in (":", "[", ".") else None
 
-    def bad_name(self, backend: Backend) -> str | None:
+    def bad_name(self) -> str | None:
         """What is wrong between the brackets that begin here (nothing, perhaps)."""
         text, start = self.text, self.pos
         end = text.find("]", start)

@@ -288,6 +288,7 @@ REFUSED = {
     "d4p2/d0": ("AC106", "0"),
     "[actor]:d0": ("AC106", "0"),
     "[1x]:d4": ("AC112", "1x"),
+    "[a+b]:d4": ("AC101", "["),
     "d4p2/d2/e4": ("AC111", "/"),
     "d4+d4p2/d2p2e2": ("AC502", "d4p2/d2p2e2"),
     "sglang:d4,fsdp:d4": ("AC111", ","),
@@ -350,6 +351,12 @@ def test_the_hint_of_a_component_says_which_one() -> None:
     with pytest.raises(AllocationError) as caught:
         AllocationMode.from_str("sglang:d4 + fsdp:d4p2")
     assert caught.value.hint.startswith("for fsdp:d4p2: write fsdp:d8, ")
+
+
+def test_the_first_slash_divides() -> None:
+    with pytest.raises(AllocationError) as caught:
+        AllocationMode.from_str("d4p2/d2/e4")
+    assert caught.value.span == (7, 8)
 
 
 def test_too_many_components_are_told_once() -> None:

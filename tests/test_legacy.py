@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from areal_conf.dialects import AllocationMode
 from areal_conf.errors import CODES
 from areal_conf.legacy import AllocationModeDeprecationWarning, Carried, carry_over, warn_once
 
@@ -35,13 +36,17 @@ def test_unset_backends_are_filled() -> None:
     assert codes(carried) == [("warning", "AC512")]
     assert carried.warning is not None
     assert "rollout.backend=sglang:d4p1t1 actor.backend=fsdp:d4p1t1" in carried.warning
+    assert carried.says == carried.filled
+    error = carried.findings[0].error
+    assert (error.path, error.text) == ("allocation_mode", MODE)
 
 
 def test_set_and_the_same_in_meaning_is_a_note() -> None:
     carried = carry_over(MODE, {"rollout": "sglang:d4", "actor": ""}, spmd=True)
     assert carried.filled == {"actor": "fsdp:d4p1t1"}
     assert codes(carried) == [("warning", "AC512"), ("warning", "AC511")]
-    assert carried.findings[1].error.path == "rollout.backend"
+    error = carried.findings[1].error
+    assert (error.path, error.text) == ("rollout.backend", "sglang:d4")
 
 
 def test_set_and_different_is_an_error_that_shows_both() -> None:
@@ -62,16 +67,32 @@ def test_engine_without_a_section() -> None:
     carried = carry_over("sglang[gen]:d4+fsdp:d4", {"rollout": "", "actor": ""}, spmd=True)
     assert carried.filled == {"actor": "fsdp:d4"}
     assert codes(carried)[1] == ("warning", "AC514")
+    error = carried.findings[1].error
+    assert (error.path, error.text) == ("allocation_mode", "")
+    assert "gives gen sglang:d4, " in error.message
 
 
 def test_old_defaults_are_told() -> None:
-    assert codes(carry_over("d4t2e2p1", {"actor": ""}, spmd=True))[-1] == ("warning", "AC515")
+    carried = carry_over("d4t2e2p1", {"actor": ""}, spmd=True)
+    assert codes(carried)[-1] == ("warning", "AC515")
+    assert carried.mode is not None
+    assert [carried.findings[-1].error.message] == list(carried.mode.notes)
+
+
+def test_who_shares_gpus() -> None:
+    backends = dict.fromkeys(("rollout", "actor", "critic"), "")
+    mode = "sglang[rollout]:d2+fsdp[actor]:d4|fsdp[critic]:d4"
+    carried = carry_over(mode, backends, spmd=True)
+    hosts = {engine: carried.host_of(engine) for engine in backends}
+    assert hosts == {"rollout": None, "actor": None, "critic": "actor"}
+    assert Carried().host_of("actor") is None
 
 
 def test_the_single_controller_ignores_it_and_the_warning_says_so() -> None:
     carried = carry_over(MODE, {"rollout": "", "actor": "fsdp:d8"}, spmd=False)
     assert carried.filled == {}
     assert carried.says["rollout"] == "sglang:d4p1t1"
+    assert carried.mode == AllocationMode.from_str(MODE)
     assert codes(carried) == [("warning", "AC513")]
     assert carried.warning is not None
     assert "ignored" in carried.warning
@@ -83,7 +104,11 @@ def test_a_mode_that_cannot_be_read() -> None:
     assert codes(refused) == [("error", "AC501")]
     assert refused.findings[0].error.path == "rl.allocation_mode"
     assert refused.warning is None
-    assert codes(carry_over("manual", UNSET, spmd=False)) == [("warning", "AC513")]
+    ignored = carry_over("manual", UNSET, spmd=False)
+    assert codes(ignored) == [("warning", "AC513")]
+    assert "(AC501: it cannot be read either)" in ignored.findings[0].error.hint
+    assert ignored.warning is not None
+    assert "AC501" in ignored.warning
 
 
 def test_backends_that_stand_elsewhere() -> None:
@@ -108,6 +133,17 @@ def test_nothing_is_raised(mode: str, own: str | None, spmd: bool) -> None:
 
 
 # -- the warning --------------------------------------------------------------------------------
+
+
+def test_one_text_is_one_warning() -> None:
+    carried = carry_over("fsdp:d5", {"actor": ""}, spmd=True)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        warn_once(carried)
+        warn_once(carried)
+        warn_once(Carried())
+    assert [str(w.message) for w in seen] == [carried.warning]
+    assert [w.category for w in seen] == [AllocationModeDeprecationWarning]
 
 
 def test_the_warning_is_issued_once() -> None:

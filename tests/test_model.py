@@ -238,6 +238,21 @@ def test_hostile_size(tmp_path: Path) -> None:
         out.truncate(MAX_CONFIG_BYTES + 1)
     with pytest.raises(AllocationError, match="larger than 16 MiB"):
         read_model(file)
+    text = json.dumps(QWEN25_7B).encode()
+    file.write_bytes(text + b" " * (MAX_CONFIG_BYTES - len(text)))
+    assert read_model(file).heads == 28
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "tied"),
+    [(True, False, True), (False, True, False), (None, True, True), (None, None, False)],
+)
+def test_the_outermost_config_says_whether_embeddings_are_tied(
+    outer: bool | None, inner: bool | None, tied: bool
+) -> None:
+    text = {**QWEN25_7B, "tie_word_embeddings": inner}
+    facts = read_model({"tie_word_embeddings": outer, "text_config": text})
+    assert facts.tied_embeddings is tied
 
 
 @pytest.mark.parametrize(
