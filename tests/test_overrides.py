@@ -8,7 +8,7 @@ from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
 from hypothesis import given
 from hypothesis import strategies as st
 
-from areal_conf.overrides import as_typed, for_hydra, quoted, unescape
+from areal_conf.overrides import _brackets, as_typed, for_hydra, quoted, unescape
 
 MOE = "megatron:(attn:d4t2|ffn:e4)"
 
@@ -31,6 +31,9 @@ def elements(override: str) -> list[object]:
         (f"actor.backend=fsdp:d8,{MOE}", f"actor.backend=fsdp:d8,'{MOE}'"),
         (f"actor.backend={MOE},{MOE}", f"actor.backend='{MOE}','{MOE}'"),
         (f"actor.backend=fsdp:d8 , {MOE} ", f"actor.backend=fsdp:d8 ,'{MOE}'"),
+        (f"actor.backend= {MOE} ,\tfsdp:(x)", f"actor.backend='{MOE}','fsdp:(x)'"),
+        ("actor.backend=\u3000(d4)", "actor.backend='\u3000(d4)'"),
+        ("actor.backend=choice(b),[c", "actor.backend=choice(b),'[c'"),
         (f"+actor.backend={MOE}", f"+actor.backend='{MOE}'"),
         (f"++rl.actor.backend={MOE}", f"++rl.actor.backend='{MOE}'"),
         ("rollout.backend=sglang[rollout]:d2", "rollout.backend='sglang[rollout]:d2'"),
@@ -59,6 +62,53 @@ def elements(override: str) -> list[object]:
 def test_quotes_what_hydra_refuses(typed: str, wanted: str) -> None:
     assert as_typed([typed]) == [wanted]
     parsed(wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "in_quotes"),
+    [
+        ("fsdp:d8", "'fsdp:d8'"),
+        ("it's", '"it\'s"'),
+        ('say "x"', "'say \"x\"'"),
+        ("""it's "x\"""", """'it\\'s "x"'"""),
+        ("a\\", "'a\\\\'"),
+        ("", "''"),
+    ],
+)
+def test_quotes(text: str, in_quotes: str) -> None:
+    assert quoted(text) == in_quotes
+    assert unescape(in_quotes) == text
+
+
+@pytest.mark.parametrize(
+    ("element", "text"),
+    [
+        ("fsdp:d8", "fsdp:d8"),
+        (r"fsdp\:d8", "fsdp:d8"),
+        (r"a\\b", r"a\b"),
+        (r'"say \"x\""', 'say "x"'),
+        (r"'a\b'", r"a\b"),
+        (r"'a\\\'b'", r"a\'b"),
+    ],
+)
+def test_what_an_element_stands_for(element: str, text: str) -> None:
+    assert unescape(element) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "pairs"),
+    [
+        ("(a[b](c))", {0: 8, 2: 4, 5: 7}),
+        ("([)]", {0: 2}),
+        ("{[}", {0: 2}),
+        ("(}{)", {0: 3}),
+        ("((", {}),
+        ("')'(\")\"", {}),
+        (r"\((\))", {2: 5}),
+    ],
+)
+def test_brackets_that_belong_together(value: str, pairs: dict[int, int]) -> None:
+    assert _brackets(value) == pairs
 
 
 @pytest.mark.parametrize(
