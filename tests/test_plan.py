@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from areal_conf.checks import check_only, first_error
 from areal_conf.engines import read_experiment
 from areal_conf.errors import AllocationError
+from areal_conf.options import PlanOptions
 from areal_conf.plan import plan
 
 PPO: dict[str, Any] = {
@@ -298,7 +299,7 @@ def test_findings_alone_are_those_of_the_plan() -> None:
     found = check_only(config)
     assert [e.code for s, e in found if s == "error"] == [one.code for one in made.errors]
     assert [e.code for s, e in found if s == "warning"] == [one.code for one in made.warnings]
-    under_slurm = check_only(config, launcher="slurm")
+    under_slurm = check_only(config, PlanOptions(launcher="slurm"))
     assert {e.code for s, e in under_slurm if s == "error"} == {"AC106", "AC308"}
 
 
