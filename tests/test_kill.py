@@ -43,6 +43,11 @@ def moments(series: str, count: int = KILLS) -> list[float]:
     return points
 
 
+def blows(series: str) -> list[tuple[signal.Signals, float]]:
+    """Signals and the points of a run at which each is sent."""
+    return [(number, moment) for number, count in BY_SIGNAL for moment in moments(series, count)]
+
+
 class Run:
     """A process with all that descends from it, known by a variable of its environment."""
 
@@ -120,15 +125,14 @@ def legacy_tree(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("number", "count"), BY_SIGNAL, ids=lambda value: str(value))
-def test_migrate(number: signal.Signals, count: int, tmp_path: Path) -> None:
+def test_migrate(tmp_path: Path) -> None:
     command = ["-m", "areal_conf", "migrate", "--write", "."]
     reference = legacy_tree(tmp_path / "reference")
     old = contents(reference)
     duration = Run(command, reference).end()
     new = contents(reference)
     halfway = 0
-    for moment in moments(f"migrate {number}", count):
+    for number, moment in blows("migrate"):
         tree = legacy_tree(tmp_path / "tree")
         Run(command, tree).killed_after(moment * duration, number)
         found = contents(tree)
@@ -140,7 +144,7 @@ def test_migrate(number: signal.Signals, count: int, tmp_path: Path) -> None:
         assert cli.main(["migrate", "--write", str(tree)]) == 0
         assert contents(tree) == new
         shutil.rmtree(tree)
-    print(f"{count} migrations, {halfway} of them killed between the first file and the last")
+    print(f"{halfway} migrations were killed between the first file and the last")
 
 
 # -- files of one write ---------------------------------------------------------------------------
@@ -317,14 +321,13 @@ def launched(folder: Path, job: str) -> Run:
     return Run([*launch, "train.py", "config.yaml"], folder, PYTHONPATH=paths)
 
 
-@pytest.mark.parametrize(("number", "count"), BY_SIGNAL, ids=lambda value: str(value))
-def test_launch(number: signal.Signals, count: int, folder: Path) -> None:
+def test_launch(folder: Path) -> None:
     """The next run in the same directory begins while the processes of the last one may be ending;
     every other one is in a directory of its own."""
     duration = launched(folder, "job").end()
     config = (folder / "job" / "areal.yaml").read_bytes()
-    points = moments(f"launch {number}", count)
-    for place, moment in enumerate(points):
+    series = blows("launch")
+    for place, (number, moment) in enumerate(series):
         killed = launched(folder, "job")
         time.sleep(moment * duration)
         killed.process.send_signal(number)
@@ -332,6 +335,6 @@ def test_launch(number: signal.Signals, count: int, folder: Path) -> None:
         for file in (folder / "job").rglob("*.json"):
             json.loads(file.read_text())
         assert (folder / "job" / "areal.yaml").read_bytes() == config
-        if LONG or moment == points[-1]:
-            launched(folder, f"job{place}" if place % 2 else "job").end()
+        if LONG or place == len(series) - 1:
+            launched(folder, "job" if place % 2 else f"job{place}").end()
         killed.killed_after(0)
