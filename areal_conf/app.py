@@ -75,23 +75,29 @@ def main(
 
         @functools.wraps(task)
         def entry(cfg_passthrough: DictConfig | None = None) -> Any:
-            if cfg_passthrough is not None:
-                return app(cfg_passthrough)
-            argv = sys.argv
-            sys.argv = [argv[0], *_typed_arguments(argv[1:])]
-            try:
-                return app()
-            except SystemExit as stop:  # Hydra has printed what is wrong, and stops
-                key = meant(stop.__context__)
-                if key and is_first_rank():
-                    print(f"Did you mean {key}?", file=sys.stderr)
-                raise
-            finally:
-                sys.argv = argv
+            return _run(app) if cfg_passthrough is None else app(cfg_passthrough)
 
         return entry
 
     return decorate
+
+
+def _run(app: Callable[[], Any]) -> Any:
+    """Run a Hydra app with the backends of its command line as typed.
+
+    Where Hydra knows no such key, the one that was meant is named below Hydra's own error.
+    """
+    argv = sys.argv
+    sys.argv = [argv[0], *(a if a.startswith("-") else as_typed([a])[0] for a in argv[1:])]
+    try:
+        return app()
+    except SystemExit as stop:  # Hydra has printed what is wrong, and stops
+        key = meant(stop.__context__)
+        if key and is_first_rank():
+            print(f"Did you mean {key}?", file=sys.stderr)
+        raise
+    finally:
+        sys.argv = argv
 
 
 def compose(
@@ -142,10 +148,6 @@ def _fill_in(cfg: DictConfig, made: Plan) -> None:
 
     for path, spec in made.filled_in().items():
         OmegaConf.update(cfg, path, spec, force_add=True)
-
-
-def _typed_arguments(arguments: Sequence[str]) -> list[str]:
-    return [a if a.startswith("-") else as_typed([a])[0] for a in arguments]
 
 
 # -- torchrun -----------------------------------------------------------------------------------

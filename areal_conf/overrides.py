@@ -1,8 +1,7 @@
 """Hydra overrides as people type them: `actor.backend=megatron:(attn:d4|ffn:e4)`.
 
 Hydra's override grammar refuses bare parentheses and brackets in a value and splits it at commas.
-`as_typed` puts quotes where that grammar needs them and nowhere else; `unescape` takes away the
-quotes and backslashes with which sweep values come back. Both follow Hydra's own
+`as_typed` puts quotes where that grammar needs them and nowhere else. It follows Hydra's own
 ``OverrideLexer.g4``, which is the same in the 1.3 and 1.4 lines.
 """
 
@@ -42,17 +41,6 @@ def as_typed(overrides: Sequence[str]) -> list[str]:
     return [_typed(override) for override in overrides]
 
 
-def unescape(value: str) -> str:
-    r"""The text that an element of an override stands for: ``fsdp\:d8`` or ``'fsdp:d8'``.
-
-    Sweep values reach a sweeper, and jobs reach a launcher, in this form.
-    """
-    if _QUOTED.fullmatch(value):
-        quote = value[0]
-        return re.sub(rf"(\\+)(?={quote}|\Z)", _half, value[1:-1])
-    return _ESCAPED.sub(r"\1", value)
-
-
 def meant(refused: BaseException | None) -> str | None:
     """The key that an override was meant for where Hydra found none; None where no key is near.
 
@@ -78,10 +66,6 @@ def quoted(text: str) -> str:
 def for_hydra(text: str) -> str:
     """`text` as an element of an override: quoted only where Hydra would refuse or split it."""
     return text if _PRIMITIVE.fullmatch(text) else quoted(text)
-
-
-def _half(backslashes: re.Match[str]) -> str:
-    return "\\" * (len(backslashes[1]) // 2)
 
 
 def _typed(override: str) -> str:

@@ -498,17 +498,7 @@ class _Base:
         """
         spaces = {i: self._space(choice, i) for i in patterns}
         least = self._try(choice, {i: self._least(spaces[i], 1) for i in patterns})
-        weights: dict[str, int] = {}
-        moved: dict[int, set[str]] = {}
-        for i in patterns:
-            sizes = {j: self._least(spaces[j], 2 if i == j else 1) for j in patterns}
-            more = self._try(choice, sizes)
-            weights[str(i)] = _gpus(more) - _gpus(least)
-            moved[i] = {
-                name
-                for name, engine in more.engines.items()
-                if engine.world_size != least.engines[name].world_size
-            }
+        weights, moved = self._weigh(choice, spaces, least)
         texts = {str(i): space.text for i, space in spaces.items()}
         guests: dict[str, str] = {}
         for i in patterns:
@@ -534,6 +524,23 @@ class _Base:
             "guests": guests,
             "weights": weights,
         }
+
+    def _weigh(
+        self, choice: Choice, spaces: dict[int, Space], least: State
+    ) -> tuple[dict[str, int], dict[int, set[str]]]:
+        """For each pattern the GPUs that twice its size adds, and the engines that grow with it."""
+        weights: dict[str, int] = {}
+        moved: dict[int, set[str]] = {}
+        for i in spaces:
+            sizes = {j: self._least(space, 2 if i == j else 1) for j, space in spaces.items()}
+            more = self._try(choice, sizes)
+            weights[str(i)] = _gpus(more) - _gpus(least)
+            moved[i] = {
+                name
+                for name, engine in more.engines.items()
+                if engine.world_size != least.engines[name].world_size
+            }
+        return weights, moved
 
     def _space(self, choice: Choice, index: int) -> Space:
         try:

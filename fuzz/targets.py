@@ -79,11 +79,10 @@ def patterns(text: str) -> None:
 
 def overrides(text: str) -> None:
     """Overrides as typed stay what they are when typed again; quoting loses nothing."""
-    from areal_conf.overrides import as_typed, for_hydra, quoted, unescape
+    from areal_conf.overrides import as_typed, for_hydra, quoted
 
     once = as_typed([text, f"actor.backend={text}", f"allocation_mode={text}"])
     assert as_typed(once) == once
-    assert unescape(quoted(text)) == text
     if len(text) < 200 and text.isprintable():
         from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -95,7 +94,7 @@ def overrides(text: str) -> None:
         except AllocationError:
             return
         read = OverridesParser.create().parse_override(as_typed([f"actor.backend={text}"])[0])
-        assert ModelAllocation.from_str(unescape(str(read.value()))) == allocation
+        assert ModelAllocation.from_str(str(read.value())) == allocation
         assert for_hydra(text)
 
 

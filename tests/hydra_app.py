@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra import errors
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 # Hydra 1.4 has one behaviour, and deprecates the parameter that chose it.
 BASE: dict[str, Any] = {} if hasattr(errors, "Hydra15MigrationWarning") else {"version_base": "1.3"}
@@ -44,6 +45,11 @@ def main(cfg):
 
 main()
 """
+
+
+def unescaped(value: str) -> str:
+    """What Hydra reads from one element of an override, quoted or escaped as sweeps have it."""
+    return str(OverridesParser.create().parse_override(f"x={value}").value())
 
 
 @dataclass

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra_app import unescaped
 
 from areal_conf import layouts
 from areal_conf.cli import main
-from areal_conf.overrides import unescape
 
 GUIDE = Path(__file__).parent.parent / "docs" / "guides" / "layouts.md"
 
@@ -29,7 +29,7 @@ def test_hydra_format_is_what_a_sweeper_reads(capsys: pytest.CaptureFixture[str]
     assert main(["layouts", pattern, "--format", "hydra"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     override = OverridesParser.create().parse_overrides([f"actor.backend={line}"])[0]
-    found = [unescape(value) for value in override.sweep_string_iterator()]
+    found = list(map(unescaped, override.sweep_string_iterator()))
     assert found == [str(allocation) for allocation in layouts(pattern)]
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
+from hydra_app import unescaped
 from hypothesis import given
 from hypothesis import strategies as st
 
-from areal_conf.overrides import _brackets, as_typed, for_hydra, quoted, unescape
+from areal_conf.overrides import _brackets, as_typed, for_hydra, quoted
 
 MOE = "megatron:(attn:d4t2|ffn:e4)"
 
@@ -77,22 +78,7 @@ def test_quotes_what_hydra_refuses(typed: str, wanted: str) -> None:
 )
 def test_quotes(text: str, in_quotes: str) -> None:
     assert quoted(text) == in_quotes
-    assert unescape(in_quotes) == text
-
-
-@pytest.mark.parametrize(
-    ("element", "text"),
-    [
-        ("fsdp:d8", "fsdp:d8"),
-        (r"fsdp\:d8", "fsdp:d8"),
-        (r"a\\b", r"a\b"),
-        (r'"say \"x\""', 'say "x"'),
-        (r"'a\b'", r"a\b"),
-        (r"'a\\\'b'", r"a\'b"),
-    ],
-)
-def test_what_an_element_stands_for(element: str, text: str) -> None:
-    assert unescape(element) == text
+    assert unescaped(in_quotes) == text
 
 
 @pytest.mark.parametrize(
@@ -181,19 +167,12 @@ def test_any_text_is_taken(value: str) -> None:
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1))
-def test_quoting_is_undone_by_hydra_and_by_unescape(text: str) -> None:
+def test_quoting_is_undone_by_hydra(text: str) -> None:
     assert parsed(f"a={quoted(text)}").value() == text
-    assert unescape(quoted(text)) == text
 
 
 @given(st.lists(_spec, min_size=1, max_size=4))
-def test_unescape_reads_what_a_sweeper_gets(specs: list[str]) -> None:
+def test_a_sweeper_gets_what_is_written_for_hydra(specs: list[str]) -> None:
     value = ",".join(map(for_hydra, [*specs, "fsdp:d8"]))
     override = parsed(f"a.backend={value}")
-    assert list(map(unescape, override.sweep_string_iterator())) == [*specs, "fsdp:d8"]
-
-
-@given(st.text("ab:()[]{}=, \t\\'\"", min_size=1))
-def test_unescape_undoes_hydras_escaping(text: str) -> None:
-    if text[0] not in "'\"":
-        assert unescape(Override._get_value_element_as_str(text)) == text
+    assert list(map(unescaped, override.sweep_string_iterator())) == [*specs, "fsdp:d8"]

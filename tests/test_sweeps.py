@@ -9,11 +9,11 @@ import pytest
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from hydra_app import unescaped
 from omegaconf import DictConfig, OmegaConf
 
 from areal_conf import ModelAllocation, joint_layouts, layouts
 from areal_conf.checks import check_only
-from areal_conf.overrides import unescape
 from areal_conf.sweeps import Job, LayoutSweep, SweepError, read_axes
 
 CONFIG: dict[str, Any] = {
@@ -66,7 +66,7 @@ def overrides(*arguments: str, config: dict[str, Any] | None = None, **options: 
 
 def plain(override: str) -> str:
     key, _, value = override.partition("=")
-    return f"{key}={unescape(value)}"
+    return f"{key}={unescaped(value)}"
 
 
 def refused(call: Callable[[], Any]) -> SweepError:
@@ -120,7 +120,7 @@ def test_composed_once_for_each_choice_of_groups() -> None:
 
 def test_fresh_jobs_hold_every_value_that_composing_may_refuse() -> None:
     made, _ = sweep("actor.lr=1,2,x", "actor.mode=a,b", "rollout.backend=sglang:d*t*")
-    fresh = [plain(" ".join(job.overrides)) for job in made.jobs() if job.fresh]
+    fresh = [" ".join(map(plain, job.overrides)) for job in made.jobs() if job.fresh]
     assert [job.split()[:2] for job in fresh] == [
         ["actor.lr=1", "actor.mode=a"],
         ["actor.lr=1", "actor.mode=b"],
