@@ -10,14 +10,14 @@ import functools
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.errors import CompactHydraException, ConfigCompositionException
 from hydra.experimental.callback import Callback
 
-from areal_conf.errors import AllocationError, counted
+from areal_conf.errors import AllocationError, clip, counted
 from areal_conf.granted import slurm_mismatch
 from areal_conf.legacy import warn_once
 from areal_conf.options import PlanOptions
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from areal_conf.plan import Plan
 
 log = logging.getLogger(__name__)
+
+_UNKNOWN = ("AC316", "AC357", "AC362")
+"""Codes for what a config does not say. Apps that are no scripts of AReaL never say it, and need
+not hear of it at each start; ``areal-conf plan`` tells."""
 
 _UNSPECIFIED: Any = object()
 Task = Callable[[Any], Any]
@@ -184,19 +188,30 @@ def _checked(cfg: DictConfig, root: str) -> DictConfig:
     made = _plan_or_refuse(cfg, PlanOptions(root))
     if made.errors:
         _refuse(_report(made))
+    for line in _warnings(made):
+        print(f"warning: {line}", file=sys.stderr, flush=True)
     return cfg
 
 
 def _plan_or_refuse(cfg: DictConfig, options: PlanOptions) -> Plan:
     try:
         return prepared(cfg, options)
-    except AllocationError as error:
+    except (AllocationError, OSError) as error:  # OSError: of a model's file
         _refuse(str(error))
         raise AssertionError("unreachable") from error
 
 
 def _report(made: Plan) -> str:
     return "\n".join(d.error().describe() for d in made.errors)
+
+
+def _warnings(made: Plan) -> Iterator[str]:
+    """What is odd about a plan that may start, and what to do about it; not what is unknown, nor
+    what `warn_once` has told of an ``allocation_mode``."""
+    for one in made.warnings if is_first_rank() else ():
+        if one.code not in _UNKNOWN and not one.code.startswith("AC5"):
+            where = f"{one.path}: " if one.path else ""
+            yield f"{where}{one.code}: {one.message} ({one.hint})"
 
 
 def _refuse(report: str) -> None:
@@ -245,15 +260,27 @@ class PlanCallback(Callback):
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Plan the job that is about to start."""
         try:
-            made = _plan_or_refuse(config, self.options)
-            if is_first_rank():
-                _save(made, Path(config.hydra.runtime.output_dir))
-                for line in _summary(made):
-                    log.info(line)
-            if made.errors:
-                _refuse(_report(made))
+            self._check(config)
         except PlanRefused:
             raise SystemExit(1) from None
+        except Exception as error:  # Hydra would start the job without the check
+            print(f"areal_plan cannot check this job: {_named(error)}", file=sys.stderr, flush=True)
+            raise SystemExit(1) from None
+
+    def _check(self, config: DictConfig) -> None:
+        made = _plan_or_refuse(config, self.options)
+        if is_first_rank():
+            _save(made, Path(config.hydra.runtime.output_dir))
+            for line in _summary(made):
+                log.info(line)
+        if made.errors:
+            _refuse(_report(made))
+        for line in _warnings(made):
+            log.warning("%s", line)
+
+
+def _named(error: Exception) -> str:
+    return clip(f"{type(error).__name__}: {error}", 300)
 
 
 def _save(made: Plan, directory: Path) -> None:
@@ -277,7 +304,6 @@ def _summary(made: Plan) -> list[str]:
     ]
     total = counted(made.total_gpus, "GPU")
     lines.append(f"total: {total}" + (f" of {made.cluster.gpus:,}" if made.cluster else ""))
-    lines += [f"{d.code}: {d.message}" for d in made.warnings]
     return lines
 
 

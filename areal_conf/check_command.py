@@ -46,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
     for message in unread:
         print(f"areal-conf check: {message}", file=sys.stderr)
     errors = sum(f.severity == "error" for f in findings)
-    print(_summary(files, findings, errors), file=sys.stderr)
+    if files or not unread:
+        print(_summary(files, findings, errors), file=sys.stderr)
     return 2 if unread else int(errors > 0)
 
 

@@ -6,6 +6,7 @@ AReaL, api/cli_args.py, ``parse_cli_args``.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 _DEFAULT = Path(__file__).parent / "conf" / "areal" / "default.yaml"
 """What is planned where no config is named: the ppo experiment, to be filled by overrides."""
 
+
+_NO_SUCH_KEY = re.compile(r"Could not override|append to your default list|is not in struct")
+"""How Hydra and OmegaConf say that the config has no such key."""
 
 MAX_VALUES = 200_000
 """Values of one file, aliases followed."""
@@ -119,15 +123,14 @@ def _hydra(config_dir: str) -> Iterator[None]:
 
 
 def _cannot_compose(error: Exception, config: str) -> AllocationError:
-    first, *rest = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = error.__cause__
-    detail = clip(" ".join([first, *rest[:3]]), 500)
+    detail = clip(" ".join(lines), 800)
     if cause is not None and str(cause) not in str(error):
         detail += f" ({clip(str(cause).splitlines()[0] if str(cause) else '', 200)})"
-    key = meant(error)
-    mend = f"did you mean {clip(key, 120)}? A" if key else "mend what is named; a"
-    return AllocationError(
-        "AC320",
-        f"{clip(config, 120)} cannot be composed: {detail}",
-        hint=f"{mend} new key needs a leading '+'",
-    )
+    hint = "mend what is named"
+    if key := meant(error):
+        hint = f"did you mean {clip(key, 120)}? A new key needs a leading '+'"
+    elif _NO_SUCH_KEY.search(detail):
+        hint += "; a new key needs a leading '+'"
+    return AllocationError("AC320", f"{clip(config, 120)} cannot be composed: {detail}", hint=hint)

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add_config_arguments(parser)
-    parser.add_argument("--launcher", choices=("local", "ray", "slurm"))
+    parser.add_argument(
+        "--launcher",
+        choices=("local", "ray", "slurm"),
+        help="write allocation_mode for AReaL's SPMD launcher of that kind",
+    )
     add_judging_arguments(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
 

@@ -19,6 +19,13 @@ _PATIENCE = 2.0
 """Seconds that another process has to finish writing the same file."""
 
 
+def is_hydra_output(directory: str | os.PathLike[str]) -> bool:
+    """Whether Hydra made a directory, of a run or of a sweep."""
+    return any(
+        os.path.exists(os.path.join(directory, name)) for name in (".hydra", "multirun.yaml")
+    )
+
+
 class FileChangedError(Exception):
     """The file is no longer what was read."""
 

@@ -177,8 +177,9 @@ def _launch_one(settings: Settings, cfg: Any) -> int:
             model=settings.model,
             areal=settings.areal,
         )
-    except AllocationError as error:
-        report = "\n".join(one.describe() for one in error.errors)
+    except (AllocationError, OSError) as error:  # OSError: of a model's file
+        found = error.errors if isinstance(error, AllocationError) else ()
+        report = "\n".join(one.describe() for one in found) or str(error)
         print(report, file=sys.stderr, flush=True)
         raise JobFailedError(f"refused:\n{report}") from None
     for warning in job.plan.warnings:

@@ -21,6 +21,7 @@ import yaml  # type: ignore[import-untyped]
 
 from areal_conf.engines import INHERITS, ROLES, UNSET, looks_like_spec
 from areal_conf.errors import AllocationError, Finding, Severity, clip
+from areal_conf.files import is_hydra_output
 
 MAX_BYTES = 16 * 2**20
 """Files over this size are not read."""
@@ -72,7 +73,7 @@ class FileFinding:
 def files_below(path: str | Path) -> Iterator[Path]:
     """The YAML files that `path` stands for: itself, or all below a directory, sorted.
 
-    Hidden directories are left out.
+    Hidden directories are left out, and what Hydra wrote for runs and sweeps.
 
     Raises:
         OSError: there is no such file or directory.
@@ -83,7 +84,11 @@ def files_below(path: str | Path) -> Iterator[Path]:
             yield top
         return
     for directory, below, names in os.walk(top):
-        below[:] = sorted(name for name in below if not name.startswith("."))
+        below[:] = sorted(
+            name
+            for name in below
+            if not name.startswith(".") and not is_hydra_output(os.path.join(directory, name))
+        )
         for name in sorted(names):
             if name.endswith(_SUFFIXES):
                 yield Path(directory) / name

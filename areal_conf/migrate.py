@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from areal_conf.errors import AllocationError
-from areal_conf.files import FileChangedError, write_atomically
+from areal_conf.files import FileChangedError, is_hydra_output, write_atomically
 from areal_conf.legacy import FIELD
 from areal_conf.yaml_migration import Found, Target, migrate_yaml
 
@@ -121,7 +121,8 @@ def _judge(result: FileMigration, target: Target, kind: Kind) -> None:
         result.new, result.found = migration.new, migration.found
         uses = [use for use in uses if "command line" in use.error.message]
         if result.new is not None and target == "controller":
-            scheduler = migration.scheduler or "local"
+            fitting = "slurm" if migration.several_nodes else "local"
+            scheduler = migration.scheduler or fitting
             key = "scheduler.type" if migration.has_scheduler else "+scheduler.type"
             result.command = f"python3 SCRIPT --config {result.path} {key}={scheduler}"
     result.found += [Found(use.line, "warning", use.error) for use in uses]
@@ -153,7 +154,8 @@ def kind_of(path: Path) -> Kind | None:
 
 
 def find_files(paths: Iterable[Path]) -> Iterator[Path]:
-    """The files to look at, each once; in directories, not those of hidden or vendored folders."""
+    """The files to look at, each once; in directories, not those of hidden or vendored folders, nor
+    what Hydra wrote for runs and sweeps."""
     seen: set[str] = set()
     for path in paths:
         for found in _below(path) if path.is_dir() else (path,):
@@ -171,6 +173,7 @@ def _below(directory: Path) -> Iterator[Path]:
             if not name.startswith(".")
             and name not in _SKIPPED
             and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
+            and not is_hydra_output(os.path.join(folder, name))
         )
         for name in sorted(files):
             path = Path(folder, name)

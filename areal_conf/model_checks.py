@@ -80,9 +80,11 @@ def _sources(state: State, model: Any) -> dict[str, Any]:
 
 
 def _names_engines(state: State, model: Mapping[Any, Any]) -> bool:
-    """Whether a mapping is one of engines: some key is an engine's name, no value a plain field."""
+    """Whether a mapping is one of engines: every value is a model, and some key an engine's name;
+    where every value is a path the names need not be right."""
     known = any(name in state.engines or name in ROLES or name == OTHERS for name in model)
-    return known and all(isinstance(v, (str, Path, Mapping, ModelFacts)) for v in model.values())
+    kinds = (str, Path, Mapping, ModelFacts) if known else (str, Path, ModelFacts)
+    return bool(model) and all(isinstance(value, kinds) for value in model.values())
 
 
 class _Models:

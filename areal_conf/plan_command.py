@@ -19,9 +19,18 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add_config_arguments(parser)
-    parser.add_argument("--launcher", choices=("local", "ray", "slurm"))
+    parser.add_argument(
+        "--launcher",
+        choices=("local", "ray", "slurm"),
+        help="plan for AReaL's SPMD launcher of that kind",
+    )
     add_judging_arguments(parser)
-    parser.add_argument("--format", choices=("table", "json", "svg"), default="table")
+    parser.add_argument(
+        "--format",
+        choices=("table", "json", "svg"),
+        default="table",
+        help="table (the default), json, or a picture",
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
 
 
@@ -53,8 +62,8 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CONFIG.yaml | OVERRIDE",
         help="one with '=' is an override; without a config, the ppo experiment is planned",
     )
-    parser.add_argument("--config-dir", metavar="D")
-    parser.add_argument("--config-name", metavar="N")
+    parser.add_argument("--config-dir", metavar="D", help="directory of --config-name; default: .")
+    parser.add_argument("--config-name", metavar="N", help="a config to compose as Hydra does")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -81,11 +90,15 @@ def composed(args: argparse.Namespace) -> DictConfig:
     overrides = [w for w in words if "=" in w or w.startswith("~")]
     configs = [w for w in words if w not in overrides]
     if len(configs) + bool(args.config_name) > 1:
-        usage_error(f"one config at a time: {', '.join(configs)}")
+        usage_error(
+            f"one config at a time: {', '.join(configs)} (an override is written KEY=VALUE)"
+        )
     if args.config_dir is not None or args.config_name is not None:
         if configs or args.config_name is None:
             usage_error("--config-dir goes with --config-name, and with no other config")
         directory = str(Path(args.config_dir or ".").absolute())
+        if not Path(directory).is_dir():
+            usage_error(f"no directory {directory}")
         name = args.config_name
         if not (Path(directory) / f"{name.removesuffix('.yaml')}.yaml").is_file():
             usage_error(f"no config {name!r} in {directory}")

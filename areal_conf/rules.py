@@ -231,7 +231,7 @@ def _trains(facts: Facts) -> bool:
 
 def _off_node(engine: Engine, per_node: int, who: str) -> Finding:
     assert engine.allocation is not None
-    near = max(1, round(engine.gpus / per_node)) * per_node
+    near = _near(engine.gpus, per_node)
     size = engine.allocation.instance_size
     hint = f"give {engine.name} {near} GPUs, or another multiple of {per_node}"
     if size and near % size == 0:
@@ -244,6 +244,11 @@ def _off_node(engine: Engine, per_node: int, who: str) -> Finding:
         hint += f": {engine.path}={engine.allocation.backend}:{dims}"
     message = f"{who} gives whole nodes of {per_node} GPUs; {engine.name} asks for {engine.gpus}"
     return _finding("error", "AC307", message, engine.path, hint, engine.text)
+
+
+def _near(gpus: int, per_node: int) -> int:
+    """The GPUs of whole nodes that come nearest."""
+    return max(1, round(gpus / per_node)) * per_node
 
 
 def whole_nodes(facts: Facts) -> Iterator[Finding]:
@@ -266,7 +271,9 @@ def whole_nodes(facts: Facts) -> Iterator[Finding]:
         if size and (why := _bad_instance(facts, engine.allocation.backend, size, per_node)):
             message = f"an instance of {engine.name} takes {size} GPUs, which {why}"
             fits = max(x for x in divisors(per_node) if x <= size)
-            spec = f"{engine.allocation.backend}:d{max(1, engine.gpus // fits)}t{fits}"
+            whole = facts.state.launcher in _NODE_GRANULAR or facts.scheduler == "slurm"
+            asked = _near(engine.gpus, per_node) if whole else engine.gpus
+            spec = f"{engine.allocation.backend}:d{max(1, asked // fits)}t{fits}"
             hint = f"write an instance that fits, such as {engine.path}={spec.replace('d1t', 't')}"
             yield _finding("error", "AC307", message, engine.path, hint, engine.text)
         elif facts.scheduler == "slurm" and engine.gpus % per_node:

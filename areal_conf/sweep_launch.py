@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from areal_conf.errors import AllocationError, counted
+from areal_conf.errors import AllocationError, clip, counted, wrong_type
 from areal_conf.files import write_atomically
 from areal_conf.sweeps import Job, LayoutSweep, OnInvalid, SweepError, read_axes
 
@@ -109,6 +109,10 @@ class SweepRun:
         self.context = context
         self.task = task
         self.max_batch_size = max_batch_size
+        if on_invalid not in get_args(OnInvalid):
+            hint = f"write {' or '.join(get_args(OnInvalid))}"
+            where = "hydra.sweeper.on_invalid"
+            raise SweepError.because(wrong_type(on_invalid, "prune or error", hint=hint), where)
         self.on_invalid: OnInvalid = on_invalid
         self.root = root
         self.model = model
@@ -148,6 +152,10 @@ class SweepRun:
             raise
         except AllocationError as error:
             raise SweepError.because(error) from None
+        except OSError as error:  # of a model's file
+            message = f"the model cannot be read: {clip(str(error), 300)}"
+            hint = "name a Hugging Face config.json, or its directory"
+            raise SweepError("AC421", message, hint=hint, path="hydra.sweeper.model") from None
 
     def _compose(self, overrides: list[str]) -> DictConfig:
         return self.context.config_loader.load_sweep_config(self.config, overrides)

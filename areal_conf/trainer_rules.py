@@ -7,7 +7,7 @@ the command line of the run. A rule that came or went with a version of AReaL sa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from areal_conf.engines import Experiment, View
@@ -19,9 +19,15 @@ from areal_conf.versions import AFTER_2_0, V2_0
 _NAMES = {"experiment_name": "_/", "trial_name": "-/"}
 """Characters that AReaL's documentation of each name asks not to use (api/cli_args.py)."""
 
-_READ_BY_LAUNCHERS = ("experiment_name", "trial_name", "cluster", "recover")
+_READ_BY_LAUNCHERS = {
+    "experiment_name": "experiment_name=mine",
+    "trial_name": "trial_name=first",
+    "cluster": "cluster.n_nodes=1",
+    "recover": "recover.mode=disabled",
+}
+"""Keys that the SPMD launchers read, and what may be written for each."""
 
-_SEEDS = {"sglang": ("sglang", "random_seed"), "vllm": ("vllm", "seed")}
+_SEEDS = {"sglang": "sglang.random_seed", "vllm": "vllm.seed"}
 """Where the seed of each kind of server stands; the SPMD launchers override it by name."""
 
 
@@ -222,19 +228,20 @@ def launcher_keys(facts: Facts) -> Iterator[Finding]:
     experiment = facts.state.experiment
     if facts.state.mode != "spmd" or not (facts.strict or facts.state.launcher):
         return
-    needed: list[tuple[str, ...]] = [(key,) for key in _READ_BY_LAUNCHERS]
+    needed = dict(_READ_BY_LAUNCHERS)
     rollout = facts.state.engines.get("rollout")
     if rollout is not None and _backend(rollout) in _SEEDS:
-        needed.append(_SEEDS[_backend(rollout)])
-    missing = [".".join(keys) for keys in needed if not _written(experiment, keys)]
+        seed = _SEEDS[_backend(rollout)]
+        needed[seed] = f"{seed}=1"
+    missing = [key for key in needed if not _written(experiment, key.split("."))]
     if missing:
         path = experiment.root.at(missing[0])
         message = f"the SPMD launchers read {', '.join(missing)}, which the config lacks"
-        hint = f"write {', '.join(missing)} into the config"
+        hint = f"write {' '.join('++' + experiment.root.at(needed[key]) for key in missing)}"
         yield _refused(facts, "AC319", message, path, hint)
 
 
-def _written(experiment: Experiment, keys: tuple[str, ...]) -> bool:
+def _written(experiment: Experiment, keys: Sequence[str]) -> bool:
     view: View | None = experiment.root
     try:
         for key in keys[:-1]:

@@ -49,12 +49,14 @@ class Migration:
         scheduler: ``scheduler.type`` of the file; None where it has none.
         has_scheduler: whether ``scheduler.type`` stands in the file, so that an override needs no
             ``+``.
+        several_nodes: whether ``cluster.n_nodes`` is over 1, where scheduler local will not do.
     """
 
     new: str | None = None
     found: list[Found] = field(default_factory=list)
     scheduler: str | None = None
     has_scheduler: bool = field(default=False, compare=False)
+    several_nodes: bool = field(default=False, compare=False)
 
     @property
     def undecided(self) -> bool:
@@ -101,7 +103,7 @@ def migrate_yaml(text: str, target: Target = "controller") -> Migration:
     except _LeftAloneError as reason:
         return Migration(found=sorted(nested + reason.found, key=lambda f: f.line))
     found = sorted(nested + file.found, key=lambda f: f.line)
-    return Migration(new, found, file.scheduler(), file.has_scheduler())
+    return Migration(new, found, file.scheduler(), file.has_scheduler(), file.several_nodes())
 
 
 class _File:
@@ -221,6 +223,12 @@ class _File:
         if kind is None or _unset(kind) or "${" in kind.value:
             return None
         return kind.value
+
+    def several_nodes(self) -> bool:
+        """Whether ``cluster.n_nodes`` is a number over 1."""
+        section = self.root.get("cluster")
+        nodes = section.get("n_nodes") if section else None
+        return nodes is not None and re.fullmatch("0*[1-9][0-9]+|0*[2-9]", nodes.value) is not None
 
     def section(self, engine: str, role: str, spec: str) -> tuple[Path, Node, Node]:
         """Path, key and value of the section that holds an engine's backend, which is `spec`."""

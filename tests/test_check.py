@@ -237,6 +237,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / ".hidden").mkdir()
     (tmp_path / ".hidden" / "bad.yaml").write_text("actor: [")
     (tmp_path / "notes.txt").write_text("actor: [")
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "multirun.yaml").write_text("actor: [")
     return tmp_path
 
 

@@ -365,6 +365,14 @@ def test_main_carries_allocation_mode_over(dropin: App) -> None:
     assert done.stderr.count("allocation_mode is deprecated") == 1
 
 
+def test_main_tells_what_is_odd_about_a_plan_that_starts(dropin: App) -> None:
+    lenient = App(dropin.directory, warnings="default")
+    cluster = ["++cluster.n_nodes=1", "++cluster.n_gpus_per_node=8", "scheduler.type=slurm"]
+    done = lenient.run(*GOOD, *cluster)
+    assert (done.returncode, done.stdout) == (0, "task: sglang:d2t4 fsdp:d8\n")
+    assert "warning: cluster.n_nodes: AC356: scheduler slurm ignores n_nodes (1)" in done.stderr
+
+
 def test_main_with_the_experiment_under_a_package(tmp_path: Path) -> None:
     code = AREAL_MAIN.replace('version_base="1.3"', 'version_base="1.3", root="rl"')
     packaged = "defaults:\n  - areal/experiment@rl: ppo\n"
@@ -426,6 +434,15 @@ def test_callback_really_stops(guarded: App) -> None:
     assert "task:" not in done.stdout
     assert "Traceback" not in done.stderr
     assert "AC104" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["model=nowhere.json", "root=null", "root=5"])
+@pytest.mark.parametrize("sweep", [[], ["-m"]])
+def test_callback_that_cannot_check_stops_too(guarded: App, option: str, sweep: list[str]) -> None:
+    done = guarded.run(*sweep, *GOOD, f"hydra.callbacks.areal_plan.{option}")
+    assert done.returncode == 1
+    assert "task:" not in done.stdout
+    assert "Traceback" not in done.stderr
 
 
 def test_callback_from_the_command_line(app: App) -> None:

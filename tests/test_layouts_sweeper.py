@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +41,26 @@ def test_params_come_before_the_command_line(monkeypatch: pytest.MonkeyPatch) ->
     )
     sweeper.sweep(["seed=3"])
     assert swept == ["actor.backend=fsdp:d*@8", "seed=1,2", "seed=3"]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("on_invalid=skip", "hydra.sweeper.on_invalid: AC309"),
+        ("model=nowhere.json", "hydra.sweeper.model: AC421"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(tmp_path: Path, option: str, said: str) -> None:
+    app = "import hydra; hydra.main(version_base='1.3')(lambda cfg: print('task'))()"
+    words = ["-m", "hydra/sweeper=areal_layouts", f"hydra.sweeper.{option}"]
+    layouts = "+rollout.backend=sglang:d1,sglang:d2"
+    done = subprocess.run(
+        [sys.executable, "-c", app, *words, layouts], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "task" not in done.stdout
 
 
 @pytest.mark.parametrize(("launcher_name", "overrides"), [("basic", [SWEEPER])])

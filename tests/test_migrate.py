@@ -612,6 +612,12 @@ def test_check(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert migrate("--check", tree) == 1
 
 
+def test_several_nodes_are_run_by_slurm(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "two.yaml").write_text(GRPO.replace("n_nodes: 1", "n_nodes: 2"))
+    migrate("--write", tree / "two.yaml")
+    assert "two.yaml scheduler.type=slurm" in capsys.readouterr().out
+
+
 def test_the_spmd_target_on_the_command_line(tree: Path) -> None:
     assert migrate("--write", "--target", "spmd", tree) == 0
     text = (tree / "configs" / "grpo.yaml").read_text()
@@ -647,12 +653,13 @@ def test_each_name_of_a_file_is_migrated(tree: Path) -> None:
 
 
 def test_hidden_and_vendored_folders_are_not_searched(tree: Path) -> None:
-    for folder in (".hydra", "node_modules", "env"):
+    for folder in (".hydra", "node_modules", "env", "multirun"):
         (tree / folder).mkdir()
         (tree / folder / "grpo.yaml").write_text(GRPO)
     (tree / "env" / "pyvenv.cfg").write_text("")
+    (tree / "multirun" / "multirun.yaml").write_text("")
     migrate("--write", tree)
-    for folder in (".hydra", "node_modules", "env"):
+    for folder in (".hydra", "node_modules", "env", "multirun"):
         assert (tree / folder / "grpo.yaml").read_text() == GRPO
     migrate("--write", tree / ".hydra")
     assert (tree / ".hydra" / "grpo.yaml").read_text() == MIGRATED

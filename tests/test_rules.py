@@ -280,7 +280,9 @@ def test_ac307_offers_what_fits() -> None:
     (one,) = plan(experiment("4x8", rollout="sglang:t12")).errors
     assert one.hint == "write an instance that fits, such as rollout.backend=sglang:t8"
     (one,) = plan(experiment("4x8", "slurm", rollout="sglang:t3p4")).errors
-    assert one.hint == "write an instance that fits, such as rollout.backend=sglang:t8"
+    assert one.hint == "write an instance that fits, such as rollout.backend=sglang:d2t8"
+    (one,) = plan(experiment("4x8", "slurm", rollout="sglang:d5t3")).errors
+    assert one.hint == "write an instance that fits, such as rollout.backend=sglang:d8t2"
     (one,) = plan(experiment("4x8", "slurm", rollout="sglang:d3p2t2")).errors
     assert one.hint.endswith(": rollout.backend=sglang:d4p2t2")
     (one,) = plan(experiment("4x8", "slurm", actor="fsdp:d12")).errors

@@ -226,6 +226,7 @@ def test_the_launchers_override_the_seed_of_the_servers_and_read_some_sections()
     del config["recover"], config["trial_name"]
     (one,) = [w for w in plan(config, launcher="ray").warnings if w.code == "AC319"]
     assert "trial_name, recover" in one.message
+    assert one.hint == "write ++trial_name=first ++recover.mode=disabled"
 
 
 def test_a_section_that_leads_nowhere_is_there() -> None:
