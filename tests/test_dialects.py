@@ -258,6 +258,7 @@ REFUSED = {
     "actor_train:d4p1m1,actor_inf:d2p2m1": ("AC506", "actor_inf"),
     "actor_train:d4p1m1,actor_train:d4p1m1": ("AC506", "actor_train"),
     "actor_train:d4p1m1,foo:d4p1m1": ("AC506", "foo"),
+    "foo:d4p1m1,ref_inf:d4p1m1": ("AC506", "foo"),
     "actor_train:d4p1m1,d4p1m1": ("AC506", "d4p1m1"),
     "actor_train:d4p1m1,d4p1m1,ref_inf:d4p1m1": ("AC506", "d4p1m1"),
     "actor_gen:d4m2p1,*:d2p2m2": ("AC506", "actor_gen"),
