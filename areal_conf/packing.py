@@ -48,7 +48,7 @@ class _Search:
         if spare < 0 or (left, nodes) in self.hopeless:
             return None
         for pattern in sorted(self.patterns(left), key=self.total, reverse=True):
-            for times in range(self.most(left, pattern, nodes, spare), 0, -1):
+            for times in range(self.most(left, pattern, spare), 0, -1):
                 rest = tuple(n - times * k for n, k in zip(left, pattern, strict=True))
                 found = self.fill(rest, nodes - times)
                 if found is not None:
@@ -61,11 +61,14 @@ class _Search:
     def total(self, counts: Pattern) -> int:
         return sum(size * n for size, n in zip(self.sizes, counts, strict=True))
 
-    def most(self, left: Pattern, pattern: Pattern, nodes: int, spare: int) -> int:
-        """How many nodes at most could have `pattern`, with no more than `spare` GPUs left idle."""
+    def most(self, left: Pattern, pattern: Pattern, spare: int) -> int:
+        """How many nodes at most could have `pattern`, with no more than `spare` GPUs left idle.
+
+        They are never more than there are: `spare` is what the units of `left` leave of all nodes.
+        """
         waste = self.room - self.total(pattern)
         enough = min(n // k for n, k in zip(left, pattern, strict=True) if k)
-        return min(nodes, enough, spare // waste if waste else enough)
+        return min(enough, spare // waste) if waste else enough
 
     def patterns(self, left: Pattern) -> Iterator[Pattern]:
         """Full nodes that hold the largest size there is: some node must."""
