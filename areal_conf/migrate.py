@@ -83,9 +83,7 @@ class FileMigration:
         self.new = None
 
 
-def migrate_file(
-    path: Path, target: Target = "controller", kind: Kind | None = None
-) -> FileMigration:
+def migrate_file(path: Path, target: Target = "controller") -> FileMigration:
     """What is to become of one file. Nothing is written.
 
     Raises:
@@ -99,13 +97,13 @@ def migrate_file(
         result.encoding = _encoding(data)
         result.old = data.decode(result.encoding)
     except UnicodeDecodeError as error:
-        if (kind or kind_of(path)) == "yaml":
+        if kind_of(path) == "yaml":
             line = data.count(b"\n", 0, error.start) + 1
             message = "the file is not UTF-8, so no config is read from it"
             hint = "save it as UTF-8, and migrate again"
             result.found = [Found(line, "error", AllocationError("AC520", message, hint=hint))]
         return result
-    _judge(result, target, kind or kind_of(path) or "lines")
+    _judge(result, target, kind_of(path) or "lines")
     return result
 
 

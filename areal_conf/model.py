@@ -772,10 +772,8 @@ def check_model(
     allocation: ModelAllocation,
     facts: ModelFacts,
     *,
-    engine: str = "",
     path: str | None = None,
     settings: Settings = _NO_SETTINGS,
-    context_length: int | None = None,
     text: str | None = None,
 ) -> list[Finding]:
     """Every rule of the backend that the layout breaks for this model, errors first.
@@ -783,20 +781,15 @@ def check_model(
     Args:
         allocation: the layout.
         facts: the model.
-        engine: name of the engine, for the path where `path` is not given.
         path: config path of the backend string.
         settings: what else of the engine's config the rules ask for.
-        context_length: the same as ``settings.context_length``, for short.
         text: the backend string as written; default is the canonical form of `allocation`.
 
     Returns:
         Errors (AC401 ...) and warnings (AC451 ...). Each names the dimension at fault in `text`,
         and its hint whole specs of as many GPUs that the model takes.
     """
-    if context_length is not None:
-        settings = settings._replace(context_length=context_length)
     text = str(allocation) if text is None else text
-    path = path or (f"{engine}.backend" if engine else None)
     case = _Case(allocation, facts, settings, text, path)
     sizes = allocation.parallel.sizes
     rules = _RULES_OF[_rules_key(allocation.backend, facts)]
@@ -807,6 +800,10 @@ def check_model(
         for rule in broken
         if rule.severity == "error" or not rule.dim or rule.dim not in wrong
     ]
+
+
+_MOST_SPECS = 3
+"""Specs that a hint names."""
 
 
 class _Case(NamedTuple):
@@ -833,12 +830,12 @@ class _Case(NamedTuple):
             hint=_hint(rule, specs, advice),
         )
 
-    def specs(self, rule: Rule, wanted: int = 3) -> Iterator[str]:
+    def specs(self, rule: Rule) -> Iterator[str]:
         """The nearest specs of as many GPUs that break neither `rule` nor any that stops."""
         sizes = self.allocation.parallel.sizes
         near = [s for s in _alternatives(sizes, rule.dim) if not self.breaks(rule, s)]
         near = [s for s in near if self.legal(s)] or list(filter(None, map(self.mended, near[:8])))
-        for legal in dict.fromkeys(near[:wanted]):
+        for legal in dict.fromkeys(near[:_MOST_SPECS]):
             yield str(trusted_allocation(self.allocation.backend, self.allocation.name, legal))
 
     def breaks(self, rule: Rule, sizes: Sizes) -> bool:

@@ -66,6 +66,8 @@ _SECTION = re.compile(rf"{_B}(\()?{_B}((?:attn|ffn)\b|[A-Za-z]{{2,}}(?={_B}:))",
 _PATTERN = "belongs to patterns: `areal-conf layouts` and -m hydra/sweeper=areal_layouts"
 _MAX_FAULTS = 32
 _MAX_REPAIRED = 400
+_MOST_FIXES = 3
+"""Texts that a hint names."""
 _MAX_REPAIRS = 150
 """Texts tried for the hints of one string: many faults, each with several cures, multiply."""
 _EXAMPLES = {
@@ -980,7 +982,7 @@ def _hint(parser: _Parser, fault: _Fault) -> str:
     return f"{hint} ({fault.advice})" if fault.advice else hint
 
 
-def _first_valid(parser: _Parser, fixes: tuple[str, ...], wanted: int = 3) -> Iterator[str]:
+def _first_valid(parser: _Parser, fixes: tuple[str, ...]) -> Iterator[str]:
     seen: set[str] = set()
     for mend in (_as_is, _ascii_form, _repaired):
         for fix in fixes:
@@ -988,7 +990,7 @@ def _first_valid(parser: _Parser, fixes: tuple[str, ...], wanted: int = 3) -> It
             if good and good not in seen and good != parser.text:
                 seen.add(good)
                 yield good
-                if len(seen) == wanted:
+                if len(seen) == _MOST_FIXES:
                     return
         if seen:
             return

@@ -65,7 +65,7 @@ def test_model_error_as_shown() -> None:
     facts = read_model(
         {"num_attention_heads": 28, "num_key_value_heads": 4, "num_hidden_layers": 28}
     )
-    (finding,) = check_model(ModelAllocation.from_str("sglang:t8"), facts, engine="rollout")
+    (finding,) = check_model(ModelAllocation.from_str("sglang:t8"), facts, path="rollout.backend")
     assert str(finding.error) in (GUIDES / "models.md").read_text(encoding="utf-8")
 
 

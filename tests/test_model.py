@@ -422,7 +422,10 @@ def test_rules(
     settings: dict[str, int],
 ) -> None:
     facts = read_model(config)
-    findings = check_model(ModelAllocation.from_str(spec), facts, engine="actor", **settings)  # type: ignore[arg-type]
+    held_to = Settings(**settings)
+    findings = check_model(
+        ModelAllocation.from_str(spec), facts, path="actor.backend", settings=held_to
+    )
     found = {finding.error.code: finding for finding in findings}
     assert code in found
     error = found[code].error
@@ -430,7 +433,7 @@ def test_rules(
     assert error.text[slice(*error.span)] == marked
     assert error.path == "actor.backend"
     if good:
-        after = check_model(ModelAllocation.from_str(good), facts, **settings)  # type: ignore[arg-type]
+        after = check_model(ModelAllocation.from_str(good), facts, settings=held_to)
         assert code not in {finding.error.code for finding in after}
 
 
