@@ -46,15 +46,15 @@ class SweepError(AllocationError, CompactHydraException):
     """A sweep that is not started. Hydra prints it without a traceback and exits 1."""
 
     @classmethod
-    def because(cls, error: AllocationError) -> SweepError:
-        """The refusal of a sweep for `error`."""
+    def because(cls, error: AllocationError, path: str | None = None) -> SweepError:
+        """The refusal of a sweep for `error`, found at the key `path`."""
         return cls(
             error.code,
             error.message,
             hint=error.hint,
             text=error.text,
             span=error.span,
-            path=error.path,
+            path=error.path or path,
             others=error.errors[1:],
         )
 
