@@ -30,7 +30,7 @@ class Effort:
     seconds: float
 
 
-FULL = Effort(pairs=15, seconds=0.05)
+FULL = Effort(pairs=11, seconds=0.05)
 QUICK = Effort(pairs=2, seconds=0.002)
 
 

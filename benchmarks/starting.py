@@ -1,4 +1,10 @@
-"""What an installed plugin adds to the start of a Hydra app that does not use it."""
+"""What an installed plugin adds to the start of a Hydra app that does not use it.
+
+The ratio of two processes is noisy. `valgrind --tool=cachegrind` counts the same number of
+instructions every time: 1.9 % more with the plugin under Hydra 1.3.8. Two thirds of them are what
+Hydra does with two more entries of its search path; the rest is five small modules and the
+resolvers.
+"""
 
 from __future__ import annotations
 

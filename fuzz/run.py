@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib.util
+import itertools
 import os
 import subprocess
 import sys
@@ -103,6 +104,7 @@ def fuzz(target: str, options: list[str]) -> None:
     """Hand this process to atheris; it never returns."""
     import atheris
 
+    number_instructions()
     with atheris.instrument_imports(include=["areal_conf", "targets"]):
         sys.path.insert(0, str(HERE))
         import targets
@@ -112,6 +114,24 @@ def fuzz(target: str, options: list[str]) -> None:
 
     atheris.Setup([sys.argv[0], *options], lambda data: targets.run(target, data))
     atheris.Fuzz()
+
+
+def number_instructions() -> None:
+    """Have atheris number the branches of a function in an order that is always the same.
+
+    It takes them from a set of its instructions, which hash by their address in memory.
+    """
+    from atheris.instrument_bytecode import Instruction
+
+    numbers = itertools.count()
+    create = Instruction.__init__
+
+    def numbered(self: Instruction, *args: object, **kwargs: object) -> None:
+        self.number = next(numbers)
+        create(self, *args, **kwargs)
+
+    Instruction.__init__ = numbered
+    Instruction.__hash__ = lambda self: self.number
 
 
 if __name__ == "__main__":
