@@ -27,12 +27,14 @@ FAKES = Path(__file__).parent / "fakes"
 SCRIPT = """
 import os, sys, time
 rank = os.environ["RANK"]
-print("rank", rank, sys.argv[1:], __name__, flush=True)
+def say(line): # in one write, or lines of two ranks mix
+    print(line + "\\n", end="", flush=True)
+say(f"rank {rank} {sys.argv[1:]} {__name__}")
 def main(argv):
     if os.environ.get("BOOM") == rank:
         raise RuntimeError("boom")
     if "SLOW" in os.environ:
-        print("slow", os.getpid(), flush=True)
+        say(f"slow {os.getpid()}")
         time.sleep(60)
 if __name__ == "__main__":
     main(sys.argv[1:])

@@ -38,11 +38,13 @@ app()
 """
 SCRIPT = """
 import os, sys, time
-print("rank", os.environ.get("RANK"), flush=True)
+def say(line): # in one write, or lines of two ranks mix
+    print(line + "\\n", end="", flush=True)
+say(f"rank {os.environ.get('RANK')}")
 if "fail" in open(sys.argv[2]).read():
     raise RuntimeError("boom")
 if "SLOW" in os.environ:
-    print("slow", os.getpid(), flush=True)
+    say(f"slow {os.getpid()}")
     time.sleep(60)
 """
 
