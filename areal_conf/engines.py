@@ -7,9 +7,11 @@ mapping or a dataclass.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 from areal_conf.backends import BACKENDS, Role
@@ -45,6 +47,13 @@ _CLUSTER = {"n_nodes": 1, "n_gpus_per_node": 0, "cpus_per_node": 1, "mem_per_nod
 """Numbers of a cluster section, and the least each may be."""
 
 
+_OWN_KEYS = ("engines", "cluster", "allow")
+"""Keys of ``areal_plan``."""
+
+_ENGINES_HINT = "write engines: {policy: {path: my_app.actor, role: training}}"
+_CLUSTER_HINT = "write cluster: {n_nodes: 2, n_gpus_per_node: 8}"
+_SCHEDULER_HINT = "write scheduler: {type: local}, or ray or slurm"
+
 _MAX_BITS = 4096
 """Of a number: Python refuses to print longer ones."""
 
@@ -74,6 +83,12 @@ class View:
             return [key for key in self._data if isinstance(key, str)]
         except Exception as error:
             raise self._unresolved("", error) from None
+
+    def other_keys(self) -> list[object]:
+        """Keys of the mapping that are no text, and that `keys` leaves out."""
+        if _is_dataclass(self._data):
+            return []
+        return [key for key in self._data if not isinstance(key, str)]
 
     def sections(self) -> list[str]:
         """Keys of the mapping that may hold mappings, as text, in their order."""
@@ -113,6 +128,16 @@ class View:
         for head in heads:
             view = view.section(head) if view else None
         return view.get(last) if view else None
+
+    def leads_nowhere(self, dotted: str) -> bool:
+        """Whether the dotted path names a key that is not there; a null on its way is there."""
+        head, dot, rest = dotted.partition(".")
+        if head not in self.keys():
+            return True
+        value = self.get(head)
+        if not dot or is_unset(value):
+            return False
+        return not is_mapping(value) or View(value, self.at(head)).leads_nowhere(rest)
 
     def raw(self, key: str) -> str | None:
         """The interpolation under `key` as it is written; None where the value is none."""
@@ -260,6 +285,9 @@ def read_experiment(cfg: Any, root: str = "") -> Experiment:
     """
     if not is_mapping(cfg):
         raise wrong_type(cfg, "a config (mapping, DictConfig or dataclass)", hint="compose one")
+    if not isinstance(root, str):
+        hint = "write the dotted path of the package that holds the experiment, or leave it out"
+        raise wrong_type(root, "text for root", hint=hint)
     view = View(cfg)
     for part in filter(None, root.split(".")):
         found = view.section(part)
@@ -291,28 +319,34 @@ class _Reader:
         self.findings: list[Finding] = []
 
     def read(self) -> Experiment:
-        own = self.guard(lambda: self.view.section("areal_plan"))
-        engines = dict(self.named_engines(own) if own else self.standard_engines())
-        scheduler = self.guard(lambda: self.view.section("scheduler"))
+        own = self.section(self.view, "areal_plan", "write areal_plan: {engines: ..., allow: ...}")
+        listed = self.section(own, "engines", _ENGINES_HINT) if own else None
+        engines = dict(self.named_engines(listed) if listed else self.standard_engines())
+        # An app with engines of its own, or with none, may call something else a scheduler.
+        areals = bool(engines) and listed is None
+        scheduler = self.section(self.view, "scheduler", _SCHEDULER_HINT, areals)
         kind = self.text(scheduler, "type") if scheduler else None
+        self.unread_keys(own, _OWN_KEYS)
         return Experiment(
             root=self.view,
             engines=engines,
             allocation_mode=self.text(self.view, "allocation_mode") or "",
             scheduler=kind,
             has_scheduler=scheduler is not None,
-            **self.cluster(own),
+            **self.cluster(own, areals),
             allow=self.codes(own),
-            own_engines=bool(own and self.guard(lambda: own.section("engines"))),
+            own_engines=listed is not None,
             findings=self.findings,
         )
 
-    def cluster(self, own: View | None) -> dict[str, Any]:
-        """What there is to run on: each number from ``areal_plan.cluster``, else ``cluster``."""
-        sections = [
-            self.guard(lambda view=view: view.section("cluster")) if view else None
-            for view in (own, self.view)
-        ]
+    def cluster(self, own: View | None, areals: bool) -> dict[str, Any]:
+        """What there is to run on: each number from ``areal_plan.cluster``, else ``cluster``.
+
+        `areals`: whether what is called ``cluster`` must be AReaL's.
+        """
+        named = self.section(own, "cluster", _CLUSTER_HINT) if own else None
+        told = areals and named is None
+        sections = [named, self.section(self.view, "cluster", _CLUSTER_HINT, told)]
         numbers: dict[str, int | None] = {}
         for key, least in _CLUSTER.items():
             found = (self.count(view, key, least) for view in sections if view)
@@ -331,16 +365,7 @@ class _Reader:
         yield from self.other_engines()
 
     def standard_section(self, name: str) -> View | None:
-        value = self.guard(lambda: self.view.get(name))
-        if is_unset(value):
-            return None
-        if not is_mapping(value):
-            error = wrong_type(
-                value, "a section with a backend", path=self.view.at(name), hint=_backend_line(name)
-            )
-            self.findings.append(Finding("error", error))
-            return None
-        return View(value, self.view.at(name))
+        return self.section(self.view, name, _backend_line(name), what="a section with a backend")
 
     def engine(self, name: str, section: View, role: Role | None) -> EngineSection:
         url = self.guard(lambda: section.get("api_url")) if name == "rollout" else None
@@ -409,12 +434,13 @@ class _Reader:
             if section and looks_like_spec(value):
                 yield key, self.engine(key, section, None)
 
-    def named_engines(self, own: View) -> Iterator[tuple[str, EngineSection]]:
-        """Engines under the paths that ``areal_plan.engines`` gives; else the standard ones."""
-        listed = self.guard(lambda: own.section("engines"))
-        if listed is None:
-            yield from self.standard_engines()
-            return
+    def named_engines(self, listed: View) -> Iterator[tuple[str, EngineSection]]:
+        """Engines under the paths that ``areal_plan.engines`` gives."""
+        for key in listed.other_keys():
+            error = wrong_type(
+                key, "the name of an engine", path=listed.path, hint="write the name in quotes"
+            )
+            self.findings.append(Finding("error", error))
         for name in listed.keys():  # noqa: SIM118
             entry = self.guard(lambda name=name: listed.section(name))
             path = self.text(entry, "path") if entry else None
@@ -428,7 +454,22 @@ class _Reader:
                 )
                 self.findings.append(Finding("error", error))
                 continue
+            self.unread_keys(entry, ("path", "role"))
+            if self.guard(lambda path=path: self.view.leads_nowhere(path)):
+                self.findings.append(Finding("error", self.nothing_at(path, listed.at(name))))
+                continue
             yield from self.engine_at(name, path, role)  # type: ignore[arg-type]
+
+    def nothing_at(self, path: str, entry: str) -> AllocationError:
+        """AC309: an engine is said to be at `path`, where the config has nothing."""
+        near = get_close_matches(path, self.view.keys(), n=1)
+        return AllocationError(
+            "AC309",
+            f"the config has nothing at {clip(path)!r}",
+            text=clip(path),
+            path=f"{entry}.path",
+            hint=f"did you mean {near[0]}?" if near else "write the dotted path of a section",
+        )
 
     def engine_at(
         self, name: str, path: str, role: Role | None
@@ -441,6 +482,36 @@ class _Reader:
             yield name, EngineSection(name, section, section.path, value, None, role)
 
     # -- values ----------------------------------------------------------------------------
+
+    def section(
+        self, view: View, key: str, hint: str, told: bool = True, what: str = "a section"
+    ) -> View | None:
+        """The section under `key`; None where it is unset, and for another kind of value.
+
+        That is a finding where `told`.
+        """
+        value = self.guard(lambda: view.get(key))
+        if is_mapping(value):
+            return View(value, view.at(key))
+        if told and not is_unset(value):
+            error = wrong_type(value, what, path=view.at(key), hint=hint)
+            self.findings.append(Finding("error", error))
+        return None
+
+    def unread_keys(self, view: View | None, known: Sequence[str]) -> None:
+        """AC364: keys of a section of this package's own that mean nothing to it."""
+        if view is None:
+            return
+        for key in view.keys():  # noqa: SIM118 - a View is no mapping
+            if key not in known:
+                near = get_close_matches(key, known, n=1)
+                error = AllocationError(
+                    "AC364",
+                    f"{clip(key)!r} is no key of {view.path}, and is ignored",
+                    path=view.at(key),
+                    hint=f"did you mean {near[0]}?" if near else f"the keys are {', '.join(known)}",
+                )
+                self.findings.append(Finding("warning", error))
 
     def guard(self, read: Any, failed: Any = None) -> Any:
         """The value `read` gives; `failed`, and a finding, where it cannot be resolved."""
@@ -480,17 +551,25 @@ class _Reader:
 
     def codes(self, own: View | None) -> tuple[str, ...]:
         value = self.guard(lambda: own.get("allow")) if own else None
-        if value is None:
+        if own is None or value is None:
             return ()
-        if isinstance(value, str):
-            return (value,)
-        try:
-            return tuple(str(code) for code in value)
-        except Exception:
-            hint = "write a list of codes, such as [AC306]"
-            error = wrong_type(value, "a list of codes", path="areal_plan.allow", hint=hint)
-            self.findings.append(Finding("error", error))
-            return ()
+        codes = self.guard(lambda: code_list(value, own.at("allow")), failed=())
+        return tuple(str(code) for code in codes)
+
+
+def code_list(value: Any, path: str | None = None) -> list[Any]:
+    """Codes to be allowed: of a list, or the one that stands alone.
+
+    Raises:
+        AllocationError: AC309 for what is no list.
+    """
+    if isinstance(value, str):
+        return [value]
+    if not is_mapping(value):
+        with contextlib.suppress(Exception):  # no list, or an interpolation that leads nowhere
+            return list(value)
+    hint = "write a list of codes, such as [AC306]"
+    raise wrong_type(value, "a list of codes", path=path, hint=hint)
 
 
 def looks_like_spec(value: object) -> bool:

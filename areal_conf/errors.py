@@ -67,6 +67,7 @@ CODES: dict[str, str] = {
     "AC361": "a node has fewer CPUs or less memory than scheduling_spec asks for",
     "AC362": "model not checked",
     "AC363": "scheduling_spec with a number of entries that schedulers refuse",
+    "AC364": "a key that has no effect",
     "AC401": "tensor parallelism does not divide the attention heads",
     "AC402": "tensor parallelism does not fit the key/value heads",
     "AC403": "more pipeline stages than layers",

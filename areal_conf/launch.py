@@ -28,10 +28,12 @@ from typing import IO, TYPE_CHECKING, Any
 from areal_conf import rank_script, supervisor
 from areal_conf.app import prepared
 from areal_conf.areal import exported
+from areal_conf.engines import View
 from areal_conf.errors import AllocationError, clip
 from areal_conf.files import write_atomically
 from areal_conf.options import PlanOptions
 from areal_conf.resolve import LAUNCHERS
+from areal_conf.trainer_rules import DIRECTORIES
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -57,13 +59,6 @@ _NOT_SUBMITTED = b"Failed to submit job"
 """What AReaL's slurm launcher logs where ``sbatch`` refuses a job (infra/launcher/slurm.py,
 ``submit_array``). It then waits 20 minutes for servers, or for ever for ranks that never come,
 while the servers hold their nodes."""
-
-_DEFAULTS = {
-    "cluster.fileroot": "/tmp/areal/",
-    "cluster.name_resolve.nfs_record_root": "/tmp/areal/name_resolve",
-}
-"""Directories that AReaL's launchers need to exist already, and its defaults of them
-(infra/utils/launcher.py, api/cli_args.py)."""
 
 
 class StoppedError(Exception):
@@ -130,11 +125,13 @@ class Job:
         return rollout.gpus // per_node if rollout and per_node else 0
 
     def value(self, dotted: str) -> Any:
-        """A value of the config; AReaL's default where it is one of `_DEFAULTS` and absent."""
-        from omegaconf import OmegaConf
+        """A value of the config; AReaL's default where it is one of `DIRECTORIES` and absent.
 
-        value = OmegaConf.select(self.config, dotted, default=None)
-        return _DEFAULTS.get(dotted) if value is None else value
+        Raises:
+            AllocationError: AC309 for an interpolation that leads nowhere.
+        """
+        value = View(self.config).select(dotted)
+        return DIRECTORIES.get(dotted) if value is None else value
 
     def write(self) -> None:
         """Write the job's files, and make the directories that AReaL's launchers need."""
@@ -154,8 +151,8 @@ class Job:
         write_atomically(self.directory / "job.json", job)
         source = Path(rank_script.__file__).read_bytes()
         write_atomically(self.directory / _RANK_SCRIPT, source)
-        for key in _DEFAULTS:
-            Path(self.value(key)).mkdir(parents=True, exist_ok=True)
+        for key in DIRECTORIES:
+            Path(str(self.value(key))).mkdir(parents=True, exist_ok=True)
 
     def run(self, stream: IO[bytes] | None = None) -> Outcome:
         """Write the job's files, run it, and wait for its end.
@@ -480,7 +477,7 @@ def _log_files(job: Job) -> list[Path]:
     if job.kind != "slurm":
         return []
     names = (job.value("experiment_name"), job.value("trial_name"))
-    folder = Path(job.value("cluster.fileroot"), "logs", getpass.getuser(), *map(str, names))
+    folder = Path(str(job.value("cluster.fileroot")), "logs", getpass.getuser(), *map(str, names))
     return [folder / "llm_server.log", folder / "trainer.log"]
 
 

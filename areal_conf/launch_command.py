@@ -103,7 +103,8 @@ def _nodes(job: Job) -> str:
     if job.kind == "local":
         return "1"
     cluster = job.plan.cluster
-    assert cluster is not None  # AC319 otherwise
+    if cluster is None:  # AC319 was allowed
+        return "not known"
     servers = job.inference_nodes
     return f"{cluster.n_nodes}: {servers} for servers, {cluster.n_nodes - servers} for ranks"
 

@@ -7,15 +7,36 @@ cluster (AC308) and of missing keys (AC319) stand there and in `areal_conf.train
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from areal_conf.errors import AllocationError, Finding
+from areal_conf.engines import is_mapping, is_unset
+from areal_conf.errors import AllocationError, Finding, Severity, wrong_type
 from areal_conf.resolve import Engine
 from areal_conf.rules import Facts, Rule
+from areal_conf.trainer_rules import DIRECTORIES
 
 _STARTED = ("rollout", "actor")
 _ON_CLUSTERS = ("ray", "slurm")
+_VALUES = {
+    "experiment_name": "a name",
+    "trial_name": "a name",
+    **dict.fromkeys(DIRECTORIES, "a directory"),
+    **dict.fromkeys(("cluster.name_resolve", "recover", "launcher"), "a section"),
+}
+"""What the launchers read besides engines, cluster and the servers' own section; what is unset is
+AC319 where it matters."""
+
+_IS: dict[str, Callable[[object], bool]] = {
+    "a name": lambda value: isinstance(value, (str, int, float)),
+    "a directory": lambda value: isinstance(value, str),
+    "a section": is_mapping,
+}
+_VALUE_HINTS = {
+    "a name": "write {}=mine",
+    "a directory": "write {}=/tmp/areal",
+    "a section": "write {}: {{}}, or leave it out",
+}
 _SPLITS = re.compile(r"[\s;&|<>()]")
 _QUOTES = re.compile(r"['\"\\]")
 
@@ -145,7 +166,25 @@ def _first_spec(engine: Engine, key: str) -> Any:
         return None
 
 
+def values_usable(facts: Facts) -> Iterator[Finding]:
+    """AC309: the launchers merge sections into dataclasses, and join names and directories to paths
+    (infra/launcher/{local,ray,slurm}.py, ``to_structured_cfg``; infra/utils/launcher.py)."""
+    severity: Severity = "error" if facts.strict else "warning"
+    root, servers = facts.state.experiment.root, _servers(facts)
+    of_servers = {servers.allocation.backend: "a section"} if servers and servers.allocation else {}
+    for key, expected in {**_VALUES, **of_servers}.items():
+        try:
+            value = root.select(key)
+        except AllocationError as error:
+            yield Finding(severity, error)
+            continue
+        if not (is_unset(value) or _IS[expected](value)):
+            hint = _VALUE_HINTS[expected].format(root.at(key))
+            yield Finding(severity, wrong_type(value, expected, path=root.at(key), hint=hint))
+
+
 RULES: tuple[Rule, ...] = (
+    values_usable,
     engines_started,
     shared_gpus,
     cluster_known,

@@ -16,11 +16,12 @@ from areal_conf.engines import (
     ROLES,
     EngineSection,
     Experiment,
+    View,
     is_mapping,
     is_unset,
     looks_like_spec,
 )
-from areal_conf.errors import AllocationError, Finding, clip, counted, wrong_type
+from areal_conf.errors import AllocationError, Finding, clip, counted, safe_repr, wrong_type
 from areal_conf.legacy import Carried
 
 Mode = Literal["single_controller", "spmd"]
@@ -423,6 +424,8 @@ def _read_strategy(
         kind, target = section.get("type"), section.get("target")
         path = section.at("type")
         if is_unset(kind):
+            if not is_unset(target):
+                state.findings.append(Finding("warning", _no_type(engine, section, target)))
             return None, None, path
         if not isinstance(kind, str) or kind not in SchedulingStrategyType.__members__:
             raise wrong_type(kind, "separation or colocation", hint=hint, path=path)
@@ -430,6 +433,17 @@ def _read_strategy(
     except AllocationError as error:
         state.error(error)
         return None
+
+
+def _no_type(engine: Engine, section: View, target: object) -> AllocationError:
+    """AC364: AReaL's default of ``type`` is separation (api/cli_args.py), which has no target."""
+    return AllocationError(
+        "AC364",
+        f"target has no effect without type: {engine.name} gets GPUs of its own",
+        text=clip(safe_repr(target)),
+        path=section.at("target"),
+        hint=f"write {section.at('type')}=colocation, or leave the target out",
+    )
 
 
 def _bad_target(state: State, engine: Engine, target: object, path: str) -> AllocationError | None:

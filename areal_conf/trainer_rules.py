@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from areal_conf.engines import Experiment, View
+from areal_conf.engines import Experiment, View, is_unset
 from areal_conf.errors import AllocationError, Finding, clip, safe_repr
 from areal_conf.resolve import Engine
 from areal_conf.rules import Facts, Rule
@@ -26,6 +26,13 @@ _READ_BY_LAUNCHERS = {
     "recover": "recover.mode=disabled",
 }
 """Keys that the SPMD launchers read, and what may be written for each."""
+
+DIRECTORIES = {
+    "cluster.fileroot": "/tmp/areal/",
+    "cluster.name_resolve.nfs_record_root": "/tmp/areal/name_resolve",
+}
+"""Directories that AReaL's launchers need to exist already, and its defaults of them
+(infra/utils/launcher.py, api/cli_args.py)."""
 
 _SEEDS = {"sglang": "sglang.random_seed", "vllm": "vllm.seed"}
 """Where the seed of each kind of server stands; the SPMD launchers override it by name."""
@@ -219,7 +226,8 @@ def controller_only(facts: Facts) -> Iterator[Finding]:
 
 
 def launcher_keys(facts: Facts) -> Iterator[Finding]:
-    """AC319: keys that the SPMD launchers read or override, from a file without AReaL's defaults.
+    """AC319: keys that the SPMD launchers read or override, from a file without AReaL's defaults,
+    and directories that are null.
 
     They compose the plain file, where a key that is not written is none, and start each server with
     its seed as an override (infra/launcher/local.py, ray.py, slurm.py; ``parse_cli_args`` of
@@ -228,17 +236,30 @@ def launcher_keys(facts: Facts) -> Iterator[Finding]:
     experiment = facts.state.experiment
     if facts.state.mode != "spmd" or not (facts.strict or facts.state.launcher):
         return
-    needed = dict(_READ_BY_LAUNCHERS)
+    needed = {**_READ_BY_LAUNCHERS, **{key: f"{key}={at}" for key, at in DIRECTORIES.items()}}
+    missing = [key for key in _READ_BY_LAUNCHERS if not _is_set(experiment, key)]
     rollout = facts.state.engines.get("rollout")
     if rollout is not None and _backend(rollout) in _SEEDS:
         seed = _SEEDS[_backend(rollout)]
         needed[seed] = f"{seed}=1"
-    missing = [key for key in needed if not _written(experiment, key.split("."))]
+        missing += [seed] if not _written(experiment, seed.split(".")) else []
+    missing += [
+        key
+        for key in DIRECTORIES
+        if _written(experiment, key.split(".")) and not _is_set(experiment, key)
+    ]
     if missing:
         path = experiment.root.at(missing[0])
-        message = f"the SPMD launchers read {', '.join(missing)}, which the config lacks"
+        message = f"the SPMD launchers read {', '.join(missing)}, which the config does not set"
         hint = f"write {' '.join('++' + experiment.root.at(needed[key]) for key in missing)}"
         yield _refused(facts, "AC319", message, path, hint)
+
+
+def _is_set(experiment: Experiment, key: str) -> bool:
+    try:
+        return not is_unset(experiment.root.select(key))
+    except AllocationError:
+        return True  # it is there; where it leads is not ours to say
 
 
 def _written(experiment: Experiment, keys: Sequence[str]) -> bool:

@@ -376,9 +376,90 @@ def test_an_entry_that_names_no_engine(entry: Any) -> None:
     assert ("AC309", "areal_plan.engines.policy") in found(made)
 
 
-def test_a_path_to_nowhere_is_no_engine() -> None:
-    made = plan({"areal_plan": {"engines": {"policy": {"path": "no.where"}}}})
-    assert found(made) == [("AC301", "actor.backend")]
+@pytest.mark.parametrize("path", ["actr", "actor.backend.x", "a.b", ".", "actor."])
+@pytest.mark.parametrize("kind", [dict, OmegaConf.create])
+def test_a_path_to_nowhere_loses_no_engine_in_silence(path: str, kind: Any) -> None:
+    config = {
+        "areal_plan": {"engines": {"policy": {"path": path}}},
+        "actor": {"backend": "fsdp:d8"},
+    }
+    assert found(plan(kind(config))) == [("AC309", "areal_plan.engines.policy.path")]
+
+
+def test_the_path_that_was_meant_is_named() -> None:
+    config = {
+        "areal_plan": {"engines": {"policy": {"path": "actr"}}},
+        "actor": {"backend": "fsdp:d8"},
+    }
+    (one,) = plan(config).errors
+    assert one.hint == "did you mean actor?"
+
+
+def test_a_path_to_null_is_no_engine() -> None:
+    engines = {"policy": {"path": "policy"}, "judge": {"path": "judge.model"}}
+    config = {"areal_plan": {"engines": engines}, "policy": {"backend": "fsdp:d8"}, "judge": None}
+    made = plan(config)
+    assert (found(made), list(made.engines)) == ([], ["policy"])
+
+
+def test_names_of_engines_are_text() -> None:
+    config = {"areal_plan": {"engines": {0: {"path": "actor"}}}, "actor": {"backend": "fsdp:d8"}}
+    assert found(plan(OmegaConf.create(config))) == [("AC309", "areal_plan.engines")]
+
+
+@pytest.mark.parametrize(
+    ("config", "path"),
+    [
+        ({"areal_plan": 5}, "areal_plan"),
+        ({"areal_plan": [1]}, "areal_plan"),
+        ({"areal_plan": {"engines": [1]}}, "areal_plan.engines"),
+        ({"areal_plan": {"engines": "x"}}, "areal_plan.engines"),
+        ({"areal_plan": {"cluster": 8}}, "areal_plan.cluster"),
+        ({"areal_plan": {"allow": {"AC306": True}}}, "areal_plan.allow"),
+        ({"scheduler": "slurm"}, "scheduler"),
+        ({"scheduler": True}, "scheduler"),
+        ({"scheduler": ["slurm"]}, "scheduler"),
+        ({"cluster": 8}, "cluster"),
+        ({"cluster": "1x8"}, "cluster"),
+    ],
+)
+@pytest.mark.parametrize("kind", [dict, OmegaConf.create])
+def test_a_section_of_the_wrong_type(config: dict[str, Any], path: str, kind: Any) -> None:
+    made = plan(kind({"actor": {"backend": "fsdp:d8"}, **config}))
+    assert found(made) == [("AC309", path)]
+    assert made.errors[0].hint.startswith("write ")
+
+
+@pytest.mark.parametrize("config", [{"scheduler": None}, {"cluster": ""}, {"areal_plan": None}])
+def test_a_section_that_is_unset_is_absent(config: dict[str, Any]) -> None:
+    assert not plan({"actor": {"backend": "fsdp:d8"}, **config}).errors
+
+
+def test_an_app_with_engines_of_its_own_may_call_anything_a_scheduler() -> None:
+    config = OmegaConf.create({**own_app(), "scheduler": "cosine", "cluster": "gpu01"})
+    assert not plan(config).errors
+
+
+def test_keys_of_areal_plan_that_nobody_reads_are_told() -> None:
+    config = own_app()
+    config["areal_plan"]["alow"] = ["AC306"]
+    config["areal_plan"]["engines"]["policy"]["rol"] = "training"
+    told = [(one.path, one.hint) for one in plan(config).warnings if one.code == "AC364"]
+    assert told == [
+        ("areal_plan.engines.policy.rol", "did you mean role?"),
+        ("areal_plan.alow", "did you mean allow?"),
+    ]
+
+
+def test_a_target_without_colocation_is_told() -> None:
+    backend = {"backend": "fsdp:d8"}
+    config = {"actor": backend, "critic": {**backend, "scheduling_strategy": {"target": "actor"}}}
+    made = plan(config)
+    (one,) = [one for one in made.warnings if one.code == "AC364"]
+    assert one.path == "critic.scheduling_strategy.target"
+    assert (made.total_gpus, found(made)) == (16, [])
+    config["critic"]["scheduling_strategy"] = {"type": "separation", "target": "actor"}
+    assert "AC364" not in [one.code for one in plan(config).warnings]
 
 
 def test_numbers_of_the_cluster_are_taken_from_areal_plan_first() -> None:

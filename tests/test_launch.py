@@ -249,6 +249,9 @@ def prepared(tmp_path: Path, kind: str, script: Path, **changes: Any) -> Job:
     ("changes", "codes"),
     [
         ({"trial_name": "a b"}, ["AC323"]),
+        ({"experiment_name": "${nope}"}, ["AC309"]),
+        ({"trial_name": "???"}, ["AC319"]),
+        ({"cluster": [1]}, ["AC309"]),
         ({"actor": {"backend": "fsdp:d4p2"}}, ["AC104"]),
     ],
 )
@@ -285,6 +288,14 @@ def test_nodes_of_a_cluster(tmp_path: Path, script: Path) -> None:
     assert "nodes:       3: 2 for servers, 1 for ranks" in text
     assert "servers:     8 of sglang, 2 GPUs each" in text
     assert "AREAL_LLM_SERVER_ADDRS=<8 addresses>" in text
+
+
+def test_a_cluster_of_unknown_size_that_was_allowed(tmp_path: Path, script: Path) -> None:
+    from areal_conf.launch_command import description
+
+    cfg = OmegaConf.create(experiment(tmp_path, cluster={"fileroot": str(tmp_path)}))
+    job = prepare(cfg, "slurm", script, tmp_path / "job", allow=["AC319"])
+    assert "nodes:       not known" in description(job)
 
 
 def test_ray_ranks_call_main_and_wait_for_each_other(tmp_path: Path, script: Path) -> None:

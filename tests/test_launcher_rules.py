@@ -106,6 +106,44 @@ def test_values_that_arrive_in_part() -> None:
     assert "the value of OPTS" in split.message
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("experiment_name", "${nope}"),
+        ("experiment_name", ["a"]),
+        ("trial_name", "${oc.env:NO_SUCH_TRIAL}"),
+        ("cluster.fileroot", "${nope}"),
+        ("cluster.fileroot", 7),
+        ("cluster.name_resolve", 5),
+        ("recover", 5),
+        ("launcher", 5),
+        ("sglang", 5),
+    ],
+)
+def test_values_that_the_launchers_cannot_use(key: str, value: Any) -> None:
+    config = {
+        **dict.fromkeys(("experiment_name", "trial_name"), "a"),
+        "cluster": {**WHOLE, "fileroot": "/x"},
+        "recover": {"mode": "off"},
+        "sglang": {"random_seed": 1},
+        "rollout": {"backend": "sglang:d8"},
+        "actor": {"backend": "fsdp:d8"},
+    }
+    assert plan(config, launcher="ray", strict=True).ok
+    broken = OmegaConf.create(config)
+    OmegaConf.update(broken, key, value, force_add=True)
+    made = plan(broken, launcher="ray", strict=True)
+    assert ("AC309", key) in [(one.code, one.path) for one in made.errors]
+    assert ("AC309", key) in [(one.code, one.path) for one in plan(broken, launcher="ray").warnings]
+    assert plan(broken, strict=True).errors == plan(config, strict=True).errors
+
+
+def test_names_may_be_numbers_and_other_servers_sections_are_not_read() -> None:
+    names = {"experiment_name": 7, "trial_name": 0.5}
+    found = plan({**names, "vllm": 5, "actor": {"backend": "fsdp:d8"}}, launcher="local").warnings
+    assert "AC309" not in [one.code for one in found]
+
+
 def test_variables_that_cannot_be_read_are_left_alone() -> None:
     lost = spec(OPTS="${nowhere}")
     (one,) = told("slurm", rollout=lost, actor=spec(OPTS="a b"))

@@ -235,6 +235,16 @@ def test_a_section_that_leads_nowhere_is_there() -> None:
     assert found(made, "AC319") is None
 
 
+@pytest.mark.parametrize("unset", [None, "???", ""])
+def test_what_is_unset_is_missing(unset: str | None) -> None:
+    config = experiment(recover__mode="disabled", sglang__random_seed=1)
+    for key in ("experiment_name", "trial_name", "recover", "cluster.fileroot"):
+        broken = OmegaConf.create(config)
+        OmegaConf.update(broken, key, unset, force_add=True)
+        made = plan(broken, launcher="local", strict=True)
+        assert found(made, "AC319") == f"error at {key}"
+
+
 def test_spmd_needs_no_scheduler() -> None:
     config = experiment(scheduler__type=None)
     assert found(plan(config, launcher="local", strict=True), "AC316") is None
