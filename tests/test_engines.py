@@ -116,6 +116,12 @@ def test_a_section_that_is_absent_or_null_is_no_engine(kind: Any) -> None:
     assert made.ok
 
 
+def test_a_section_that_leads_nowhere_hides_no_engine_behind_it() -> None:
+    config = {"lost": "${nowhere}", "areal_plan": {"backend": "fsdp:d8"}}
+    made = plan(OmegaConf.create({**config, "judge": {"backend": "vllm:d1"}}))
+    assert list(made.engines) == ["judge"]
+
+
 def test_a_config_without_an_engine() -> None:
     made = plan({})
     assert found(made) == [("AC301", "actor.backend")]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from areal_conf.dialects import AllocationMode
 from areal_conf.errors import CODES
 from areal_conf.legacy import AllocationModeDeprecationWarning, Carried, carry_over, warn_once
+from areal_conf.plan import plan
 
 MODE = "sglang.d4p1t1+d4p1t1"
 UNSET: dict[str, str | None] = {"rollout": "", "actor": None, "ref": ""}
@@ -97,6 +98,14 @@ def test_the_single_controller_ignores_it_and_the_warning_says_so() -> None:
     assert carried.warning is not None
     assert "ignored" in carried.warning
     assert "rollout.backend=sglang:d4p1t1" in carried.warning
+
+
+def test_findings_of_a_plan_have_the_paths_of_its_config() -> None:
+    teacher = {"engine_type": "train", "train": {"backend": "fsdp:d8"}}
+    config = {"rl": {"allocation_mode": "fsdp[teacher]:d4", "teacher": teacher}}
+    made = plan(config, root="rl")
+    assert [(one.code, one.path) for one in made.errors] == [("AC510", "rl.teacher.train.backend")]
+    assert ("AC512", "rl.allocation_mode") in [(one.code, one.path) for one in made.warnings]
 
 
 def test_a_mode_that_cannot_be_read() -> None:

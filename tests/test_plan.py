@@ -135,6 +135,9 @@ def test_spmd_places_servers_first() -> None:
     made = plan(PPO, launcher="slurm")
     assert made.engines["rollout"].devices[0] == (0, 0)
     assert made.engines["actor"].devices[0] == (1, 0)
+    half = {**PPO, "rollout": {"backend": "sglang:d1t4"}, "actor": {"backend": "fsdp:d4"}}
+    made = plan(half, launcher="slurm")
+    assert made.engines["actor"].devices[0] == (1, 0)  # on a node of its own
 
 
 def test_spmd_places_other_trainers_beside_the_actor_and_other_servers_last() -> None:
