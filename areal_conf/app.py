@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.errors import CompactHydraException, ConfigCompositionException
 from hydra.experimental.callback import Callback
 
+from areal_conf.engines import whole_number
 from areal_conf.errors import AllocationError, clip, counted
 from areal_conf.granted import slurm_mismatch
 from areal_conf.legacy import warn_once
@@ -148,10 +149,12 @@ def prepared(cfg: DictConfig, options: PlanOptions) -> Plan:
 
 def _fill_in(cfg: DictConfig, made: Plan) -> None:
     """Write the backends that ``allocation_mode`` gave into the config the task will see."""
-    from omegaconf import OmegaConf
+    from omegaconf import OmegaConf, read_write
 
     for path, spec in made.filled_in().items():
-        OmegaConf.update(cfg, path, spec, force_add=True)
+        section = OmegaConf.select(cfg, path.rpartition(".")[0])
+        with read_write(section):
+            OmegaConf.update(cfg, path, spec, force_add=True)
 
 
 # -- torchrun -----------------------------------------------------------------------------------
@@ -164,13 +167,13 @@ def is_first_rank() -> bool:
 
 def _world_size_mismatch(made: Plan) -> AllocationError | None:
     """AC308: torchrun started another number of ranks than the actor has."""
-    started = os.environ.get("WORLD_SIZE", "")
+    started = whole_number(os.environ.get("WORLD_SIZE", ""))
     actor = made.engines.get("actor")
-    if "RANK" not in os.environ or not started.isdigit() or actor is None or not actor.spec:
+    if "RANK" not in os.environ or started is None or actor is None or not actor.spec:
         return None
-    if int(started) == actor.world_size:
+    if started == actor.world_size:
         return None
-    ranks = counted(int(started), "rank")
+    ranks = counted(started, "rank")
     return AllocationError(
         "AC308",
         f"torchrun started {ranks} (WORLD_SIZE), the actor has {actor.world_size}",

@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 from areal_conf import launcher_rules, model_checks, rules, scheduling_spec, trainer_rules
-from areal_conf.engines import Experiment, read_experiment
-from areal_conf.errors import CODES, AllocationError, Finding, clip, wrong_type
+from areal_conf.engines import Experiment, code_list, read_experiment
+from areal_conf.errors import AllocationError, Finding, can_be_allowed, clip, wrong_type
 from areal_conf.legacy import FIELD, Carried, carry_over
 from areal_conf.options import PlanOptions
 from areal_conf.redaction import Redactor
@@ -45,9 +46,9 @@ def examine(cfg: Any, options: PlanOptions) -> tuple[Facts, list[Finding]]:
     """
     hidden = Redactor(cfg)
     try:
-        facts, allowed, refused = _gathered(read_experiment(cfg, options.root), options)
+        facts, refused = _gathered(read_experiment(cfg, options.root), options)
         findings = [*_found(facts, options.model), *refused]
-        found = _flat(_apply_allow(findings, allowed))
+        found = _flat([as_allowed(finding, facts.allowed) for finding in findings])
     except AllocationError as error:
         raise hidden.error(error) from None
     return facts, hidden.findings(found)
@@ -58,19 +59,17 @@ def first_error(experiment: Experiment, model: Any = None) -> tuple[State, Alloc
 
     `model` is that of `areal_conf.plan`, and so are the exceptions.
     """
-    facts, allowed, refused = _gathered(experiment, _DEFAULT)
+    facts, refused = _gathered(experiment, _DEFAULT)
     stopping = (finding for rule in _STOPPING for finding in rule(facts))
     models = model_checks.check(facts.state, model) if model is not None else ()
     for severity, error in chain(facts.state.findings, stopping, models, refused):
-        if severity == "error" and error.code not in allowed:
+        if severity == "error" and error.code not in facts.allowed:
             return facts.state, error
     return facts.state, None
 
 
-def _gathered(
-    experiment: Experiment, options: PlanOptions
-) -> tuple[Facts, set[str], list[Finding]]:
-    """The resolved experiment, the codes to be allowed, and what is wrong with those."""
+def _gathered(experiment: Experiment, options: PlanOptions) -> tuple[Facts, list[Finding]]:
+    """The resolved experiment, and what is wrong with the codes that it allows."""
     launcher = options.launcher
     if launcher is not None and launcher not in LAUNCHERS:
         raise AllocationError(
@@ -80,8 +79,12 @@ def _gathered(
             hint="name local, ray or slurm",
         )
     version = areal_version(options.areal)
-    allowed, refused = _allowed([*_codes(options.allow), *experiment.allow])
-    return gather(_resolve(experiment, launcher), version, options.strict), allowed, refused
+    named = _codes(options.allow)
+    path = experiment.root.at("areal_plan.allow")
+    allowed, refused = _allowed(experiment.allow, path)
+    allowed |= named
+    facts = gather(_resolve(experiment, launcher), version, options.strict)
+    return replace(facts, allowed=frozenset(allowed)), refused
 
 
 def _found(facts: Facts, model: Any) -> Iterator[Finding]:
@@ -119,45 +122,42 @@ def _unjudged(backend: object) -> str | None:
     return backend if isinstance(backend, str) or backend is None else repr(backend)
 
 
-def _codes(allow: Iterable[str]) -> list[str]:
-    codes = [allow] if isinstance(allow, str) else list(allow)
-    _, refused = _allowed(codes)
+def _codes(allow: Any) -> set[str]:
+    codes, refused = _allowed(code_list(allow))
     if refused:
         raise refused[0].error
     return codes
 
 
-def _allowed(codes: Iterable[str]) -> tuple[set[str], list[Finding]]:
+def _allowed(codes: Iterable[Any], path: str | None = None) -> tuple[set[str], list[Finding]]:
     """Codes that may be allowed, and what is wrong with the others."""
     good: set[str] = set()
     bad: list[Finding] = []
     for code in codes:
         if not isinstance(code, str):
-            bad.append(Finding("error", wrong_type(code, "a code", hint="write AC306")))
-        elif code[:3] in ("AC3", "AC4") and code in CODES:
+            error = wrong_type(code, "a code", hint="write AC306", path=path)
+            bad.append(Finding("error", error))
+        elif can_be_allowed(code):
             good.add(code)
         else:
             error = AllocationError(
                 "AC309",
-                f"{clip(code)!r} cannot be allowed: only errors AC3xx and AC4xx can",
+                f"{clip(code)!r} cannot be allowed: only AC3xx and AC4xx of what was read can",
                 text=clip(code),
-                path="areal_plan.allow",
+                path=path,
                 hint="write a code such as AC306",
             )
             bad.append(Finding("error", error))
     return good, bad
 
 
-def _apply_allow(findings: list[Finding], allowed: set[str]) -> list[Finding]:
-    if not allowed:
-        return findings
-    out = []
-    for severity, error in findings:
-        if severity == "error" and error.code in allowed:
-            allowance = f"(allowed: {error.code} counts as a warning)"
-            error, severity = error.reworded(f"{error.message} {allowance}"), "warning"
-        out.append(Finding(severity, error))
-    return out
+def as_allowed(finding: Finding, allowed: Collection[str]) -> Finding:
+    """`finding`, as a warning where it is an error whose code is allowed."""
+    severity, error = finding
+    if severity != "error" or error.code not in allowed:
+        return finding
+    message = f"{error.message} (allowed: {error.code} counts as a warning)"
+    return Finding("warning", error.reworded(message))
 
 
 def _flat(findings: list[Finding]) -> list[Finding]:

@@ -536,8 +536,8 @@ class _Reader:
         value = self.guard(lambda: view.get(key))
         if is_unset(value):
             return None
-        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 9:
-            value = int(value)
+        if isinstance(value, str) and (number := whole_number(value)) is not None:
+            value = number
         if type(value) is not int or not least <= value <= 2**24:
             error = wrong_type(
                 value,
@@ -555,6 +555,11 @@ class _Reader:
             return ()
         codes = self.guard(lambda: code_list(value, own.at("allow")), failed=())
         return tuple(str(code) for code in codes)
+
+
+def whole_number(text: str) -> int | None:
+    """The number that at most eight ASCII digits are; None for any other text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
 
 
 def code_list(value: Any, path: str | None = None) -> list[Any]:

@@ -122,6 +122,15 @@ CODES: dict[str, str] = {
 }
 """Every code and its meaning. Codes are stable: a code is never used again for something else."""
 
+_NEVER_ALLOWED = ("AC320", "AC330", "AC331")
+"""Codes of configs that cannot be composed or read: where nothing was read, nothing can run."""
+
+
+def can_be_allowed(code: str) -> bool:
+    """Whether an error of this code can count as a warning (``--allow``)."""
+    return code in CODES and code[:3] in ("AC3", "AC4") and code not in _NEVER_ALLOWED
+
+
 _MAX_SHOWN = 60
 _MAX_LINE = 160
 

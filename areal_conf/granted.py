@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from areal_conf.engines import whole_number
 from areal_conf.errors import AllocationError, counted
 
 
@@ -47,8 +48,7 @@ def _asked() -> tuple[int, int | None] | None:
 
 
 def _given(variable: str) -> int | None:
-    value = os.environ.get(variable, "")
-    return int(value) if value.isdigit() else None
+    return whole_number(os.environ.get(variable, ""))
 
 
 def _shown(nodes: int | None, gpus: int | None) -> str:

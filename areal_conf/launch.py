@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -232,13 +232,12 @@ def prepare(
     path = Path(script).absolute()
     for error in _script_errors(path, kind):
         made = made.with_error(error)
-    if made.errors:
-        made.raise_for_errors()
+    made.raise_for_errors()
     job = Job(kind, path, exported(cfg, made), made, directory.absolute(), _environment(kind))
-    unsafe = list(_unsafe(job)) if launcher else []
-    if unsafe:
-        raise unsafe[0].followed_by(unsafe[1:])
-    return job
+    for error in _unsafe(job) if launcher else ():
+        made = made.with_error(error)
+    made.raise_for_errors()
+    return replace(job, plan=made)
 
 
 def _environment(kind: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr, computed_field
 
 from areal_conf.allocation import ModelAllocation
 from areal_conf.backends import DIMENSIONS
-from areal_conf.checks import examine
+from areal_conf.checks import as_allowed, examine
 from areal_conf.errors import AllocationError, Finding
 from areal_conf.legacy import Carried
 from areal_conf.options import PlanOptions
@@ -311,9 +311,12 @@ class Plan(_Frozen):
         return {engines[name].path: spec for name, spec in self.carried.filled.items()}
 
     def with_error(self, error: AllocationError) -> Plan:
-        """This plan with one more error."""
-        more = [_diagnostic(Finding("error", error))]
-        changed = self.model_copy(update={"errors": [*self.errors, *more]})
+        """This plan with one more error: a warning where its code is allowed."""
+        finding = Finding("error", error)
+        if self._facts is not None:
+            finding = as_allowed(finding, self._facts.allowed)
+        kind = f"{finding.severity}s"
+        changed = self.model_copy(update={kind: [*getattr(self, kind), _diagnostic(finding)]})
         changed._facts = self._facts
         return changed
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from areal_conf.errors import CODES, AllocationError
+from areal_conf.errors import AllocationError, can_be_allowed
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -142,8 +142,8 @@ def usage_error(message: str) -> None:
 def check_codes(codes: Sequence[str]) -> None:
     """Exit 2 where a code of ``--allow`` cannot be allowed."""
     for code in codes:
-        if code not in CODES or code[:3] not in ("AC3", "AC4"):
-            usage_error(f"--allow {code}: only codes AC3xx and AC4xx can be allowed")
+        if not can_be_allowed(code):
+            usage_error(f"--allow {code}: only AC3xx and AC4xx of what was read can be allowed")
 
 
 def _print(made: Plan, form: str, output: str | None) -> None:

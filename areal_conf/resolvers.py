@@ -6,6 +6,7 @@ at the start of every Hydra app: it costs microseconds and imports the library o
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,32 @@ def register() -> None:
     else:  # before 2.4 the name belongs to an older function
         make_known = OmegaConf.register_new_resolver
     for name, function in RESOLVERS.items():
-        make_known(f"areal.{name}", function, **options)
+        make_known(f"areal.{name}", _counted(name, function), **options)
+
+
+def _counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, refusing a wrong number of arguments in words of the config."""
+
+    @functools.wraps(function)
+    def resolver(*args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except TypeError:
+            from inspect import signature
+
+            from areal_conf.errors import AllocationError, counted
+
+            takes = signature(function)
+            try:
+                takes.bind(*args, **options)
+            except TypeError:
+                words = ",".join(key.upper() for key in takes.parameters if key != "_root_")
+                message = f"areal.{name} does not take {counted(len(args), 'argument')}"
+                hint = f"write ${{areal.{name}:{words}}}"
+                raise AllocationError("AC309", message, hint=hint) from None
+            raise
+
+    return resolver
 
 
 def _allocation(spec: Any) -> ModelAllocation:
@@ -137,14 +163,18 @@ def layouts(pattern: Any, gpus: Any = None) -> ListConfig:
     return OmegaConf.create([str(allocation) for allocation in layouts(pattern, gpus)])
 
 
-def legacy(mode: Any, engine: str) -> str | None:
+def legacy(mode: Any, engine: Any) -> str | None:
     """``${areal.legacy:MODE,ENGINE}``: what a legacy ``allocation_mode`` says for one engine.
 
     The canonical backend string; None where the mode is unset or says nothing of the engine.
     """
     from areal_conf.dialects import AllocationMode
+    from areal_conf.engines import is_unset
+    from areal_conf.errors import wrong_type
 
-    if mode is None or mode == "":
+    if not isinstance(engine, str):
+        raise wrong_type(engine, "the name of an engine", hint="write actor or rollout")
+    if is_unset(mode):
         return None
     allocation = AllocationMode.from_str(mode).engines().get(engine)
     return None if allocation is None else str(allocation)
@@ -185,7 +215,7 @@ def _plan(root: str, config: Any) -> Plan:
         )
     _planning.on = True
     try:
-        made = plan(config, root=root or "")
+        made = plan(config, root="" if root is None else root)
     finally:
         _planning.on = False
     made.raise_for_errors()

@@ -30,12 +30,14 @@ class Facts:
         areal: the AReaL to judge by.
         strict: whether what AReaL refuses at start is an error (something is launched or exported)
             or a warning.
+        allowed: codes of errors that count as warnings.
     """
 
     state: State
     total: int
     areal: Version = V1_0_4
     strict: bool = False
+    allowed: frozenset[str] = frozenset()
 
     @cached_property
     def placement(self) -> Placement | None:

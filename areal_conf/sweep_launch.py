@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
+from areal_conf.engines import is_mapping, is_unset
 from areal_conf.errors import AllocationError, clip, counted, wrong_type
 from areal_conf.files import write_atomically
 from areal_conf.sweeps import Job, LayoutSweep, OnInvalid, SweepError, read_axes
@@ -108,11 +109,14 @@ class SweepRun:
         self.config = config
         self.context = context
         self.task = task
-        self.max_batch_size = max_batch_size
+        in_batches = type(max_batch_size) is int and max_batch_size > 0
+        if max_batch_size is not None and not in_batches:
+            raise _unusable("max_batch_size", max_batch_size, "a whole number from 1, or null")
         if on_invalid not in get_args(OnInvalid):
-            hint = f"write {' or '.join(get_args(OnInvalid))}"
-            where = "hydra.sweeper.on_invalid"
-            raise SweepError.because(wrong_type(on_invalid, "prune or error", hint=hint), where)
+            raise _unusable("on_invalid", on_invalid, " or ".join(get_args(OnInvalid)))
+        if not isinstance(root, str):
+            raise _unusable("root", root, "the dotted path of a package")
+        self.max_batch_size = max_batch_size
         self.on_invalid: OnInvalid = on_invalid
         self.root = root
         self.model = model
@@ -164,8 +168,15 @@ class SweepRun:
         from omegaconf import OmegaConf
 
         directory = Path(self.config.hydra.sweep.dir)
-        directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(directory / "multirun.yaml", OmegaConf.to_yaml(self.config))
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            write_atomically(directory / "multirun.yaml", OmegaConf.to_yaml(self.config))
+        except OSError as error:
+            message = f"the sweep cannot be written there: {error.strerror or error}"
+            shown, hint = clip(str(directory), 200), "name a directory that can be written to"
+            raise SweepError(
+                "AC309", message, text=shown, path="hydra.sweep.dir", hint=hint
+            ) from None
 
     def _launch_together(self, batch: list[Job], first: int) -> Sequence[JobReturn]:
         """Launch the jobs of a launcher that asks no cluster for anything."""
@@ -275,6 +286,25 @@ class SweepRun:
                 launcher.tasks_per_node = need.tasks_per_node
         one_process = need.controller and need.tasks_per_node == 1 and need.nodes > 1
         return self._launcher(config, FirstProcess(self.task) if one_process else self.task)
+
+
+def overrides_of(params: Any) -> list[str]:
+    """``hydra.sweeper.params`` as overrides.
+
+    Raises:
+        SweepError: AC309 for what is no mapping.
+    """
+    if is_unset(params):
+        return []
+    if not is_mapping(params):
+        raise _unusable("params", params, "a mapping of keys to values")
+    return [f"{key}={value}" for key, value in params.items()]
+
+
+def _unusable(setting: str, value: object, expected: str) -> SweepError:
+    """AC309: a setting of the sweeper that is of the wrong type."""
+    error = wrong_type(value, expected, hint=f"write {expected}")
+    return SweepError.because(error, f"hydra.sweeper.{setting}")
 
 
 def _number(result: JobReturn, otherwise: int) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from hydra.errors import CompactHydraException, HydraException
+from hydra.errors import CompactHydraException
 
 from areal_conf.allocation import ModelAllocation
 from areal_conf.checks import first_error, resolved
@@ -136,7 +136,8 @@ def read_axes(arguments: Sequence[str], loader: ConfigLoader) -> list[Axis]:
     """The keys of a sweep, in their order; a key given again replaces its values.
 
     Raises:
-        HydraException: for what Hydra's grammar refuses, and for intervals.
+        HydraException: for what Hydra's grammar refuses.
+        SweepError: AC309 for an interval, AC603 for a key without a value.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -147,6 +148,12 @@ def read_axes(arguments: Sequence[str], loader: ConfigLoader) -> list[Axis]:
     for override in overrides:
         key = override.get_key_element()
         values = list(_values(override))
+        if not values:
+            message = (
+                f"{clip(override.input_line or key, 200)} has no value, so that no job is left"
+            )
+            hint = "write a range or glob that has at least one"
+            raise SweepError("AC603", message, path=key, hint=hint)
         inside = any(f"{override.key_or_group}.".startswith(f"{m}.") for m in mappings)
         path = None if inside or _is_composed(override, values, loader) else _path(override)
         axes[key] = Axis(key, path, values)
@@ -161,8 +168,13 @@ def _values(override: Override) -> Iterator[Value]:
         yield _value(override.get_value_element_as_str(), override.value())
         return
     if not override.is_discrete_sweep():
-        assert override.value_type is not None
-        raise HydraException(f"areal_layouts does not sweep over {override.value_type.name}")
+        raise SweepError(
+            "AC309",
+            "an interval is no list of values, which areal_layouts sweeps over",
+            text=clip(override.input_line or "", 200),
+            path=override.get_key_element(),
+            hint="write range(1,4) or choice(1,2,3)",
+        )
     for element in override.sweep_iterator():
         yield _value(Transformer.str(element), Read._convert_value(element))
 

@@ -277,6 +277,12 @@ def test_parse_resolver_gives_a_mapping() -> None:
         ("areal.instances:fsdp:d4", "AC302"),
         ("areal.instance_size:fsdp:d4", "AC302"),
         ("areal.gpus:nowhere", "AC309"),
+        ("areal.gpus:5", "AC309"),
+        ("areal.legacy:d8,[actor]", "AC309"),
+        ("areal.legacy:d8,5", "AC309"),
+        ("areal.dp:", r"AC309: areal.dp does not take 0 arguments\nhint: write \${areal.dp:SPEC}"),
+        ("areal.legacy:d8", r"AC309: .* 1 argument\nhint: write \${areal.legacy:MODE,ENGINE}"),
+        ("areal.gpus:a,b", r"AC309: .* 2 arguments\nhint: write \${areal.gpus:ROOT}"),
     ],
 )
 def test_resolver_errors_carry_their_code(expression: str, code: str) -> None:
@@ -356,6 +362,44 @@ def test_main_takes_what_hydra_main_takes() -> None:
     assert ours["options"].kind is inspect.Parameter.VAR_KEYWORD
     config = OmegaConf.create({"actor": {"backend": "fsdp:d8"}})
     assert areal_conf.main(**BASE)(lambda cfg: cfg.actor.backend)(config) == "fsdp:d8"
+
+
+@pytest.mark.filterwarnings("ignore::areal_conf.legacy.AllocationModeDeprecationWarning")
+@pytest.mark.parametrize("part", ["", "actor"])
+def test_main_carries_allocation_mode_over_into_a_read_only_config(part: str) -> None:
+    config = OmegaConf.create({"allocation_mode": "d8", "actor": {"backend": ""}})
+    protected = OmegaConf.select(config, part) if part else config
+    OmegaConf.set_readonly(protected, True)
+    assert areal_conf.main(**BASE)(lambda cfg: cfg.actor.backend)(config) == "fsdp:d8"
+    assert OmegaConf.is_readonly(protected)
+
+
+@pytest.mark.parametrize("size", ["²", "9" * 5000, "eight", ""])
+def test_a_world_size_that_is_no_number_says_nothing(
+    size: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", size)
+    config = OmegaConf.create({"actor": {"backend": "fsdp:d8"}})
+    assert areal_conf.main(**BASE)(lambda cfg: cfg.actor.backend)(config) == "fsdp:d8"
+
+
+def test_a_world_size_can_be_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    config = OmegaConf.create({"actor": {"backend": "fsdp:d8"}})
+    task = areal_conf.main(**BASE)(lambda cfg: cfg.actor.backend)
+    with pytest.raises(SystemExit):
+        task(config)
+    config.areal_plan = {"allow": ["AC308"]}
+    assert task(config) == "fsdp:d8"
+
+
+def test_main_refuses_a_root_that_is_no_text(capsys: pytest.CaptureFixture[str]) -> None:
+    root: Any = None
+    with pytest.raises(SystemExit):
+        areal_conf.main(**BASE, root=root)(lambda cfg: None)(OmegaConf.create({"actor": {}}))
+    assert "AC309: expected text for root, got NoneType" in capsys.readouterr().err
 
 
 def test_main_carries_allocation_mode_over(dropin: App) -> None:

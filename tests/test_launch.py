@@ -290,6 +290,12 @@ def test_nodes_of_a_cluster(tmp_path: Path, script: Path) -> None:
     assert "AREAL_LLM_SERVER_ADDRS=<8 addresses>" in text
 
 
+def test_what_is_found_of_the_job_can_be_allowed_too(tmp_path: Path, script: Path) -> None:
+    cfg = OmegaConf.create(experiment(tmp_path, trial_name="a b"))
+    job = prepare(cfg, "local", script, tmp_path / "job", allow=["AC323"])
+    assert "AC323" in [one.code for one in job.plan.warnings]
+
+
 def test_a_cluster_of_unknown_size_that_was_allowed(tmp_path: Path, script: Path) -> None:
     from areal_conf.launch_command import description
 

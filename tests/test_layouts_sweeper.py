@@ -48,6 +48,10 @@ def test_params_come_before_the_command_line(monkeypatch: pytest.MonkeyPatch) ->
     [
         ("on_invalid=skip", "hydra.sweeper.on_invalid: AC309"),
         ("model=nowhere.json", "hydra.sweeper.model: AC421"),
+        ("root=5", "hydra.sweeper.root: AC309"),
+        ("params=5", "hydra.sweeper.params: AC309"),
+        ("max_batch_size=x", "hydra.sweeper.max_batch_size: AC309"),
+        ("max_batch_size=-1", "hydra.sweeper.max_batch_size: AC309"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(tmp_path: Path, option: str, said: str) -> None:
@@ -59,6 +63,19 @@ def test_settings_that_mean_nothing_are_refused(tmp_path: Path, option: str, sai
     )
     assert done.returncode == 1
     assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "task" not in done.stdout
+
+
+def test_a_sweep_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    app = "import hydra; hydra.main(version_base='1.3')(lambda cfg: print('task'))()"
+    words = ["-m", "hydra/sweeper=areal_layouts", "hydra.sweep.dir=file", "+a=1,2"]
+    done = subprocess.run(
+        [sys.executable, "-c", app, *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "hydra.sweep.dir: AC309: the sweep cannot be written there: File exists" in done.stderr
     assert "Traceback" not in done.stderr
     assert "task" not in done.stdout
 

@@ -288,12 +288,30 @@ def test_an_error_that_is_allowed_is_a_warning_that_says_so(where: str) -> None:
     assert "allowed" in one.message
 
 
-@pytest.mark.parametrize("code", ["AC101", "AC204", "AC999", "306", "", 306])
+@pytest.mark.parametrize("code", ["AC101", "AC204", "AC999", "AC320", "306", "", 306])
 def test_what_cannot_be_allowed(code: Any) -> None:
     with pytest.raises(AllocationError, match="AC309"):
         plan(PPO, allow=[code])
     made = plan({**PPO, "areal_plan": {"allow": [code]}})
     assert [(one.code, one.path) for one in made.errors] == [("AC309", "areal_plan.allow")]
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("allow", None), ("allow", 5), ("allow", {"AC306": True}), ("root", None), ("root", ["a"])],
+)
+def test_an_argument_of_the_wrong_type(argument: str, value: Any) -> None:
+    with pytest.raises(AllocationError) as caught:
+        plan(PPO, **{argument: value})
+    assert (caught.value.code, caught.value.path) == ("AC309", None)
+
+
+def test_a_code_that_was_allowed_counts_for_what_is_found_later_too() -> None:
+    late = AllocationError("AC308", "torchrun started 4 ranks", hint="start 8")
+    assert [one.code for one in plan(PPO).with_error(late).errors] == ["AC308"]
+    made = plan(PPO, allow=["AC308"]).with_error(late)
+    assert made.ok
+    assert made.warnings[-1].message.endswith("(allowed: AC308 counts as a warning)")
 
 
 def test_findings_alone_are_those_of_the_plan() -> None:

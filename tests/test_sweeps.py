@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from hydra_app import unescaped
 from omegaconf import DictConfig, OmegaConf
 
@@ -102,8 +101,14 @@ def test_later_override_of_a_key_replaces_the_earlier() -> None:
 
 
 def test_intervals_are_refused() -> None:
-    with pytest.raises(HydraException, match="INTERVAL_SWEEP"):
+    with pytest.raises(SweepError, match=r"seed: AC309: an interval"):
         sweep("seed=interval(0,1)")
+
+
+@pytest.mark.parametrize("values", ["range(1,1)", "glob(x*)"])
+def test_a_key_without_values_leaves_no_job(values: str) -> None:
+    with pytest.raises(SweepError, match=r"seed: AC603: seed=.* has no value"):
+        sweep("actor.lr=1,2", f"seed={values}")
 
 
 def test_jobs_of_one_config_are_not_composed_again() -> None:

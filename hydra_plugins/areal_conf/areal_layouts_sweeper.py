@@ -34,7 +34,7 @@ class ArealLayoutsSweeper(Sweeper):
         root: str = "",
         model: Any = None,
     ) -> None:
-        self.params = params or {}
+        self.params = params
         self.options = {
             "max_batch_size": max_batch_size,
             "on_invalid": on_invalid,
@@ -55,11 +55,11 @@ class ArealLayoutsSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Run the sweep; what each job returned, in its order."""
-        from areal_conf.sweep_launch import SweepRun
+        from areal_conf.sweep_launch import SweepRun, overrides_of
 
         assert self.config is not None
         assert self.hydra_context is not None
         assert self.task_function is not None
-        params = [f"{key}={value}" for key, value in self.params.items()]
+        params = overrides_of(self.params)
         run = SweepRun(self.config, self.hydra_context, self.task_function, **self.options)
         return run.run([*params, *arguments])
