@@ -163,7 +163,6 @@ def _repeats(job: Job, effort: Effort) -> int:
 
 def seconds(job: Job, repeats: int = 1) -> float:
     """Seconds of the processor that one call of `job` takes, on average."""
-    gc.collect()
     gc.disable()
     try:
         started = time.process_time()
