@@ -81,7 +81,7 @@ def commands(
         env=environment(env or {}),
         preexec_fn=before,
         cwd=cwd,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stdout + done.stderr

@@ -31,7 +31,7 @@ LONG = "AREAL_CONF_KILLS" in os.environ
 KILLS = int(os.environ.get("AREAL_CONF_KILLS", "6"))
 SEED = os.environ.get("AREAL_CONF_SEED", "1")
 FAKES = Path(__file__).parent / "fakes"
-PATIENCE = 60.0
+PATIENCE = 180.0
 BY_SIGNAL = [(signal.SIGKILL, KILLS), (signal.SIGTERM, KILLS // 3), (signal.SIGINT, KILLS // 3)]
 
 

@@ -136,7 +136,7 @@ def test_a_full_disk_behind_stdout(arguments: tuple[str, ...]) -> None:
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=300,
         )
     assert done.returncode == 2
     assert done.stderr.endswith(f"areal-conf {arguments[0]}: No space left on device\n")
@@ -175,7 +175,7 @@ def test_two_migrations_at_once(folder: Path) -> None:
         for _ in range(2)
     ]
     for process in pair:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
         assert process.returncode in (0, 1)
         assert all(b"AC525" in line for line in err.splitlines() if b"left alone: " in line)
     assert len({(folder / f"{number}.yaml").read_text() for number in range(60)}) == 1
@@ -225,7 +225,7 @@ def run_app(app: App, odd: Odd, *arguments: str) -> subprocess.CompletedProcess[
         errors="surrogateescape",
         env=environment(odd.env),
         preexec_fn=odd.before,
-        timeout=120,
+        timeout=300,
     )
 
 
