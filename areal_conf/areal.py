@@ -24,6 +24,7 @@ from areal_conf.errors import AllocationError, clip
 from areal_conf.legacy import AllocationModeDeprecationWarning
 from areal_conf.options import PlanOptions
 from areal_conf.plan import planned
+from areal_conf.redaction import Redactor
 from areal_conf.resolve import Engine, State
 from areal_conf.versions import V1_0_4
 
@@ -153,6 +154,7 @@ class _Export:
         self.source: Any = OmegaConf.select(whole, root) if root else whole
         self.prefix = f"{root}." if root else ""
         self.plain: Any = OmegaConf.to_container(self.source, resolve=False, enum_to_str=True)
+        self.hidden = Redactor(whole)
 
     def tree(self) -> Any:
         self.write_mode()
@@ -215,7 +217,11 @@ class _Export:
                     return text
             except Exception:
                 pass
-        return _plain(value)
+        return self.written(value)
+
+    def written(self, value: Any) -> Any:
+        """A resolved value as it is exported: what is secret in it stays an interpolation."""
+        return self.hidden.put_back(value) if isinstance(value, str) else _plain(value)
 
     # -- unset -------------------------------------------------------------------------------
 
@@ -264,7 +270,7 @@ class _Export:
         """Relative interpolations count levels, of which there is one more now."""
         for key, value in inner.items():
             if isinstance(value, str) and re.search(r"\$\{\s*\.", value):
-                inner[key] = _plain(self.source["teacher"][key])
+                inner[key] = self.written(self.source["teacher"][key])
 
 
 def _plain(value: Any) -> Any:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from areal_conf.errors import AllocationError, clip
 from areal_conf.overrides import as_typed, meant
+from areal_conf.redaction import of_texts
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -27,6 +29,9 @@ _NO_SUCH_KEY = re.compile(r"Could not override|append to your default list|is no
 
 MAX_VALUES = 200_000
 """Values of one file, aliases followed."""
+
+_MAX_FOLDERS = 1000
+"""Folders of a config directory that are looked through for names of the environment."""
 
 
 def compose_file(path: str | Path, overrides: Sequence[str] = ()) -> DictConfig:
@@ -100,7 +105,8 @@ def compose_named(config_dir: str, config_name: str, overrides: Sequence[str] = 
 
             return compose(config_name=name, overrides=as_typed(overrides))
         except Exception as error:
-            raise _cannot_compose(error, config_name) from None
+            refusal = _cannot_compose(error, config_name)
+            raise of_texts(refusal, chain(overrides, _texts_below(config_dir))) from None
 
 
 @contextmanager
@@ -120,6 +126,16 @@ def _hydra(config_dir: str) -> Iterator[None]:
             yield
     finally:
         holder.hydra = outer
+
+
+def _texts_below(directory: str) -> Iterator[str]:
+    """What stands in the YAML files of a config directory, where a defaults list may name a
+    variable of the environment."""
+    for folder, _, names in islice(os.walk(directory), _MAX_FOLDERS):
+        for file in (Path(folder, name) for name in names if name.endswith(".yaml")):
+            with suppress(OSError):
+                if file.is_file():
+                    yield file.read_text(errors="replace")
 
 
 def _cannot_compose(error: Exception, config: str) -> AllocationError:

@@ -7,6 +7,10 @@ list of all error and warning codes; the documentation and the command line read
 from __future__ import annotations
 
 import unicodedata
+from datetime import date, time
+from enum import Enum
+from numbers import Number
+from pathlib import PurePath
 from typing import Any, Literal, NamedTuple
 
 CODES: dict[str, str] = {
@@ -312,8 +316,17 @@ def wrong_type(
 
 
 def safe_repr(value: object) -> str:
-    """``repr(value)``, or words for it where that fails."""
+    """``repr(value)``, or the type of what is no plain value: its fields may be secrets."""
     try:
-        return repr(value)
-    except Exception as error:  # a broken __repr__ must not hide what is wrong
+        return repr(value) if _is_plain(value) else f"<{type(value).__name__}>"
+    except Exception as error:  # a number that Python refuses to print, a list in itself
         return f"<{type(value).__name__} whose repr fails: {type(error).__name__}>"
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+    plain = (str, bytes, Number, date, time, Enum, PurePath, type(None))
+    return isinstance(value, plain) or hasattr(value, "_get_node")

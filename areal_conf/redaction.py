@@ -43,16 +43,23 @@ class Redactor:
     def error(self, error: AllocationError) -> AllocationError:
         """`error` and its companions, redacted; itself where there is nothing to hide."""
         if self._patterns is None:
-            self._patterns = [pattern for name in _named(self._cfg) for pattern in _patterns(name)]
-        if not self._patterns:
-            return error
+            self._patterns = _all_patterns(_raw_strings(self._cfg))
         return redacted(error, self._patterns)
+
+    def put_back(self, text: str) -> str:
+        """`text` with interpolations in place of the values that are secret."""
+        for name in _named(_raw_strings(self._cfg)):
+            if _is_secret(os.environ[name]):
+                text = text.replace(os.environ[name], f"${{oc.env:{name}}}")
+        return text
 
 
 def redacted(
     error: AllocationError, patterns: list[tuple[re.Pattern[str], str]]
 ) -> AllocationError:
     """`error` with everything that matches a pattern replaced; itself where nothing does."""
+    if not patterns:
+        return error
     others = tuple(redacted(other, patterns) for other in error.errors[1:])
     parts = [error.message, error.hint, error.text, error.path or ""]
     for pattern, shown in patterns:
@@ -67,16 +74,19 @@ def redacted(
     )
 
 
-def of_whole_value(error: AllocationError) -> AllocationError:
-    """`error`, redacted where its whole text is the value of some environment variable."""
-    names = [name for name, value in os.environ.items() if value == error.text]
-    return redacted(error, [pattern for name in names[:1] for pattern in _patterns(name)])
+def of_texts(error: AllocationError, texts: Iterable[str]) -> AllocationError:
+    """`error` without the values of the environment variables that `texts` name."""
+    return redacted(error, _all_patterns(texts))
 
 
-def _named(cfg: Any) -> list[str]:
-    """Names of the environment variables that `cfg` asks for, anywhere; longest values first."""
+def _all_patterns(texts: Iterable[str]) -> list[tuple[re.Pattern[str], str]]:
+    return [pattern for name in _named(texts) for pattern in _patterns(name)]
+
+
+def _named(texts: Iterable[str]) -> list[str]:
+    """Names of the environment variables that `texts` ask for; longest values first."""
     names: set[str] = set()
-    for text in _raw_strings(cfg):
+    for text in texts:
         for name in _ENV.findall(text):
             names.update(os.environ if "$" in name or not name else [name.strip("'\"")])
     return sorted(names & os.environ.keys(), key=lambda name: (-len(os.environ[name]), name))
@@ -100,15 +110,43 @@ def _raw_strings(cfg: Any) -> Iterator[str]:
 
 def _patterns(name: str) -> Iterator[tuple[re.Pattern[str], str]]:
     """What finds the value of an environment variable, whole or cut, and what is shown for it."""
-    value = os.environ.get(name, "")
-    if len(value) < _LEAST or value in _PLAIN_WORDS or _is_layout(value):
+    value = os.environ[name]
+    if not _is_secret(value):
         return
-    for form in dict.fromkeys((value, repr(value)[1:-1], clip(value, len(value)))):
+    forms = (value, repr(value)[1:-1], clip(value, len(value)), *_decoded(value))
+    for form in dict.fromkeys(forms):
         body = re.escape(form)
         if len(form) > 2 * _HEAD:
             head, tail = re.escape(form[:_HEAD]), re.escape(form[-_HEAD:])
             body = f"{body}|{head}.*?{tail}"
         yield re.compile(body, re.DOTALL), f"${{oc.env:{name}}}"
+
+
+def _is_secret(value: str) -> bool:
+    return len(value) >= _LEAST and value not in _PLAIN_WORDS and not _is_layout(value)
+
+
+def _decoded(value: str) -> Iterator[str]:
+    """How ``oc.decode`` would show a value that it reads as a list, a mapping or a number."""
+    from omegaconf import OmegaConf
+
+    if "${" in value:
+        return
+    try:
+        decoded = OmegaConf.create({"it": "${oc.decode:${.text}}", "text": value}).it
+    except Exception:  # it cannot be decoded: nothing is shown
+        return
+    plain = OmegaConf.to_container(decoded) if OmegaConf.is_config(decoded) else decoded
+    yield from filter(_is_secret, (repr(plain), *_leaves(plain)))
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """The texts and numbers in `value`, as text."""
+    if isinstance(value, (dict, list)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(inner)
+    elif value is not None and not isinstance(value, bool):
+        yield str(value)
 
 
 def _is_layout(value: str) -> bool:

@@ -40,7 +40,26 @@ def register() -> None:
     else:  # before 2.4 the name belongs to an older function
         make_known = OmegaConf.register_new_resolver
     for name, function in RESOLVERS.items():
-        make_known(f"areal.{name}", _counted(name, function), **options)
+        make_known(f"areal.{name}", _discreet(name, function), **options)
+
+
+def _discreet(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, whose errors show nothing that the config takes from the environment."""
+
+    counted = _counted(name, function)
+
+    def resolver(*args: Any, _root_: Any) -> Any:
+        from areal_conf.errors import AllocationError
+
+        keywords = {"_root_": _root_} if function in (gpus, nodes, gpus_per_node) else {}
+        try:
+            return counted(*args, **keywords)
+        except AllocationError as error:
+            from areal_conf.redaction import Redactor
+
+            raise Redactor(_root_).error(error) from None
+
+    return resolver
 
 
 def _counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,14 +89,8 @@ def _counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _allocation(spec: Any) -> ModelAllocation:
     from areal_conf.allocation import ModelAllocation
-    from areal_conf.errors import AllocationError
 
-    try:
-        return ModelAllocation.from_str(spec)
-    except AllocationError as error:
-        from areal_conf.redaction import of_whole_value
-
-        raise of_whole_value(error) from None
+    return ModelAllocation.from_str(spec)
 
 
 def backend(spec: Any) -> str:

@@ -142,6 +142,20 @@ def test_values_that_only_this_process_can_resolve_are_put_in() -> None:
     assert plain["home"] == "${oc.env:HOME,none}"
 
 
+def test_what_is_put_in_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "hunter2hunter2")
+    teacher = {"backend": "fsdp:d8", "token": "${oc.env:TOKEN}", "key": "${.token}"}
+    inherited = "${areal.inherit:${oc.env:TOKEN},x}"
+    cluster = {"n_nodes": 1, "n_gpus_per_node": 24}
+    out = to_areal(OmegaConf.create(experiment(teacher=teacher, key=inherited, cluster=cluster)))
+    assert "hunter2" not in OmegaConf.to_yaml(out)
+    assert out.key == out.teacher.train.key == out.teacher.train.token == "hunter2hunter2"
+
+    outer = {"token": "${oc.env:TOKEN}", "rl": experiment(key="Bearer ${token}")}
+    plain = OmegaConf.to_container(to_areal(OmegaConf.create(outer), root="rl"))
+    assert plain["key"] == "Bearer ${oc.env:TOKEN}"
+
+
 def test_a_teacher_is_nested_as_areal_1_0_4_has_it() -> None:
     teacher = {"backend": "fsdp:d8", "path": "big", "rl_loss_weight": 0.5}
     cfg = experiment(teacher=teacher, cluster={"n_nodes": 3, "n_gpus_per_node": 8})

@@ -170,6 +170,12 @@ TOKENS = {
     "number": "987654321",
 }
 FORMS = ("${oc.env:TOKEN}", "${oc.decode:${oc.env:TOKEN}}", "${secret}", "fsdp:${oc.env:TOKEN}")
+LISTS = {
+    "list": "[hunter2hunter2,two]",
+    "mapping": '{"user": "me", "password": "hunter2hunter2"}',
+    "long list": f"[hunter2hunter2,{','.join(f'tok{i:03}' for i in range(40))}]",
+    "number": "0987654321",
+}
 
 
 @contextlib.contextmanager
@@ -227,13 +233,68 @@ def test_a_backend_from_the_environment_is_explained_as_any_other(
     assert (error.code, error.text, error.span) == ("AC104", "fsdp:d4p2", (7, 9))
 
 
-def test_resolvers_do_not_repeat_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("token", LISTS)
+def test_what_is_decoded_from_the_environment_is_never_printed(
+    token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKEN", LISTS[token])
+    config = OmegaConf.create(BASE)
+    for path in paths(BASE):
+        with changed(config, path, "${oc.decode:${oc.env:TOKEN}}"):
+            shown = _shown(config, None)
+        assert "hunter2" not in shown, path
+        assert "987654321" not in shown, path
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "${areal.dp:${oc.env:TOKEN}}",
+        "${areal.dp:x${oc.env:TOKEN}}",
+        "${areal.parse:${secret}}",
+        "${areal.layouts:${oc.env:TOKEN}}",
+        "${areal.layouts:${oc.env:TOKEN},8}",
+        "${areal.legacy:${oc.env:TOKEN},actor}",
+        "${areal.legacy:d8+${oc.env:TOKEN},actor}",
+        "${areal.instances:fsdp:d${oc.env:TOKEN}}",
+    ],
+)
+def test_resolvers_do_not_repeat_a_secret(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     resolvers.register()
     monkeypatch.setenv("TOKEN", "hunter2hunter2")
-    config = OmegaConf.create({"n": "${areal.dp:${oc.env:TOKEN}}"})
+    config = OmegaConf.create({"n": asked, "secret": "${oc.env:TOKEN}"})
     with pytest.raises(Exception, match="AC1") as refused:
         _ = config.n
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("group", ["c", "engines/mine"])
+def test_a_secret_that_names_a_missing_config_is_not_printed(
+    group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TOKEN", "hunter2hunter2")
+    leak = tmp_path / f"{group}.yaml"
+    leak.parent.mkdir(exist_ok=True)
+    (tmp_path / "db").mkdir()
+    (tmp_path / "c.yaml").write_text("defaults: [engines: mine]\n")
+    leak.write_text('defaults: [{/db: "${oc.env:TOKEN}"}, _self_]\nactor: {backend: "fsdp:d8"}\n')
+    assert cli.main(["plan", str(tmp_path / "c.yaml")]) == 1
+    shown = capsys.readouterr().err
+    assert "AC320" in shown
+    assert "db/${oc.env:TOKEN}" in shown
+    assert "hunter2" not in shown
+
+
+def test_an_object_in_the_place_of_a_section_shows_its_type_alone() -> None:
+    class Settings:
+        def __repr__(self) -> str:
+            return "Settings(password='hunter2hunter2')"
+
+    for actor in (Settings(), [Settings()], {"backend": Settings()}, {"backend": {1: Settings()}}):
+        (error,) = plan({"actor": actor}).errors
+        assert error.code == "AC309"
+        assert "hunter2" not in error.message + error.text
+    assert "got Settings" in plan({"actor": Settings()}).errors[0].message
 
 
 # -- size -----------------------------------------------------------------------------------------
