@@ -402,6 +402,8 @@ class _File:
         after = document.root
         if after is None or shape(self.root, skip) != shape(after, skip):
             raise self.unlike(line, "something else would change")
+        if changed := self.changed_elsewhere(document, after, mode):
+            raise self.unlike(line, f"an alias would change {clip(changed)} too")
         left = after.get(FIELD)
         if (left is None) is not (self.target == "controller"):
             raise self.unlike(line, "allocation_mode would not be what it shall be")
@@ -413,6 +415,39 @@ class _File:
             node = file.backend(section)
             if node is None or not _means(document.resolved(node).value, allocation):
                 raise self.unlike(line, f"{engine} would have another backend")
+
+    def changed_elsewhere(self, document: Document, after: Node, mode: AllocationMode) -> str:
+        """Where aliases and merges carry something to that was not written there; "": nowhere."""
+        if not self.document.anchors:
+            return ""
+        skip = {(FIELD,), *self.written, *self.heirs(document, after, mode)}
+        above = {path[:depth] for path in skip for depth in range(len(path))}
+        stack: list[tuple[Node, Node, Path]] = [(self.root, after, ())]
+        seen = set()
+        while stack:
+            old, new, path = stack.pop()
+            old, new = self.document.resolved(old), document.resolved(new)
+            if path not in above:  # nothing is skipped below: once is enough
+                if (id(old), id(new)) in seen:
+                    continue
+                seen.add((id(old), id(new)))
+            before, now = self.document.merged(old), document.merged(new)
+            keys = {key for key in before.keys() | now.keys() if (*path, key) not in skip}
+            if not keys <= before.keys() & now.keys():
+                return ".".join(path)
+            stack += [(before[key], now[key], (*path, key)) for key in keys]
+            stack += [(*pair, (*path, "-")) for pair in zip(old.items, new.items, strict=True)]
+        return ""
+
+    def heirs(self, document: Document, after: Node, mode: AllocationMode) -> Iterator[Path]:
+        """Backends that an alias brings to an engine that inherited the same one before."""
+        engines = mode.engines()
+        for engine, parent in INHERITS.items():
+            section = after.get(engine)
+            backend = document.merged(section).get("backend") if section else None
+            value = document.resolved(backend).value if backend else ""
+            if parent in engines and _means(value, engines[parent]):
+                yield engine, "backend"
 
     def unlike(self, line: int, why: str) -> _LeftAloneError:
         message = f"the migrated file would not mean the same: {why}"
@@ -429,9 +464,9 @@ class _File:
                 shared[engine] = parent
         for engine, host in shared.items():
             entry = self.root.entry(engine)
-            if entry is None or entry[1].kind != "mapping" or self.is_off(engine):
+            if entry is None or _unset(entry[1]) or self.is_off(engine):
                 continue
-            strategy = entry[1].get("scheduling_strategy")
+            strategy = self.document.merged(entry[1]).get("scheduling_strategy")
             strategy = self.document.resolved(strategy) if strategy else None
             kind = strategy.get("type") if strategy else None
             if strategy and (strategy.kind != "mapping" or (kind and kind.value == "colocation")):

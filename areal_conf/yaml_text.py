@@ -110,6 +110,22 @@ class Document:
         """The node an alias stands for; any other node itself."""
         return self.anchors.get(node.value, node) if node.kind == "alias" else node
 
+    def merged(self, mapping: Node) -> dict[str, Node]:
+        """Values of a mapping by key, those included that ``<<`` merges into it."""
+        found: dict[str, Node] = {}
+        stack, seen = [mapping], set()
+        while stack:
+            node = self.resolved(stack.pop())
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            for key, value in node.entries:
+                if key.value != "<<":
+                    found.setdefault(key.value, value)
+            bases = [self.resolved(value) for key, value in node.entries if key.value == "<<"]
+            stack += reversed([one for base in bases for one in base.items or [base]])
+        return found
+
     # -- reading ------------------------------------------------------------------------------
 
     def _read(self) -> Node | None:

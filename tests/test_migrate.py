@@ -20,8 +20,9 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
-from areal_conf import files, yaml_migration
+from areal_conf import files, plan, yaml_migration
 from areal_conf.dialects import DIALECTS
 from areal_conf.errors import CODES
 from areal_conf.legacy_uses import command_lines, python_uses
@@ -294,6 +295,49 @@ def test_a_backend_that_is_merged_in() -> None:
     before = "base: &b {backend: fsdp:d4}\nallocation_mode: fsdp:d4\nactor:\n  <<: *b\n"
     assert both(before) == "base: &b {backend: fsdp:d4}\nactor:\n  <<: *b\n"
     left_alone(before.replace("mode: fsdp:d4", "mode: fsdp:d8"), "AC510")
+
+
+SHARED = """\
+allocation_mode: sglang:d4+fsdp:d4
+actor: &a
+  path: x
+rollout: &r
+  n: 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "changed"),
+    [
+        ("judge:\n  <<: *a\n  name: j\n", "judge"),
+        ("eval_rollout: *r\n", "eval_rollout"),
+        ("ref: *r\n", "ref"),  # which would serve, instead of inheriting from actor
+        ("x: &x {<<: *a}\ny: {<<: [{k: 1}, *x]}\n", ""),
+        ("mine: {deep: [*a]}\n", "mine.deep.-"),
+        ("judge: {<<: *a, backend: 'sglang:d1'}\n", None),
+        ("other: &o {path: y}\nmine: *o\n", None),
+    ],
+)
+def test_an_alias_does_not_carry_a_backend_elsewhere(more: str, changed: str | None) -> None:
+    migration = migrate_yaml(SHARED + more)
+    if changed is None:
+        assert migration.new is not None
+        return
+    assert migration.new is None
+    assert codes(migration) == ["AC527"]
+    assert f"an alias would change {changed}" in migration.found[0].error.message
+
+
+@pytest.mark.parametrize("ref", ["*a", "{<<: *a}", "{<<: *a, name: ref}"])
+def test_a_ref_that_is_the_actors_section_inherits_as_before(ref: str) -> None:
+    migration = migrate_yaml(f"{SHARED}ref: {ref}\n")
+    assert codes(migration) == ["AC530"]
+    assert plan(OmegaConf.create(migration.new or "")).total_gpus == 12
+
+
+def test_a_strategy_that_is_merged_in_counts() -> None:
+    base = "base: &b {scheduling_strategy: {type: colocation, target: actor}}\n"
+    assert codes(migrate_yaml(f"{base}{SHARED}ref: {{<<: *b}}\n")) == []
 
 
 def test_flow_style() -> None:
