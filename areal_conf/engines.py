@@ -178,12 +178,7 @@ def is_mapping(value: object) -> bool:
     """Whether `value` is a section of a config: a mapping, a DictConfig or a dataclass."""
     if type(value) in _PLAIN:
         return type(value) in (dict, Tree)
-    return isinstance(value, Mapping) or _is_dataclass(value) or _is_dict_config(value)
-
-
-def _is_dict_config(value: object) -> bool:
-    # A DictConfig has no common base with Mapping; a ListConfig has no keys.
-    return hasattr(value, "_get_node") and hasattr(value, "keys")
+    return isinstance(value, Mapping) or _is_dataclass(value)
 
 
 @dataclass(frozen=True, slots=True)

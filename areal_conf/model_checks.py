@@ -62,10 +62,6 @@ def check(state: State, model: Any) -> list[Finding]:
 
 def _sources(state: State, model: Any) -> dict[str, Any]:
     """The source of each engine that has one; `OTHERS` for the rest."""
-    if not isinstance(model, Mapping) and hasattr(model, "_get_node"):
-        from omegaconf import OmegaConf
-
-        model = OmegaConf.to_container(model, resolve=True)
     if not isinstance(model, Mapping) or not _names_engines(state, model):
         return {OTHERS: model}
     for name in model:
