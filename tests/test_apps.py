@@ -262,12 +262,13 @@ OPTUNA_CONFIG = """\
 defaults:
   - areal/experiment: sft
   - override hydra/sweeper: optuna
-  - override hydra/sweeper/sampler: grid
+  - override hydra/sweeper/sampler: random
   - _self_
 actor: {loss: "${areal.tp:${actor.backend}}"}
 hydra:
   sweeper:
-    n_trials: 3
+    n_trials: 8
+    sampler: {seed: 1}  # all three are drawn
     params: {actor.backend: "choice('fsdp:d4t2', 'fsdp:d8', 'fsdp:d4p2')"}
 """
 
@@ -283,15 +284,16 @@ def search(tmp_path: Path) -> Path:
 def test_optuna_goes_on_after_a_trial_whose_plan_has_errors(search: Path) -> None:
     done = run(search, "-m", "hydra.sweeper.max_failure_rate=1", "hydra.sweeper.n_jobs=1")
     assert done.returncode == 0, done.stderr
-    results = {line for line in done.stdout.splitlines() if line.startswith("RESULT")}
-    assert results == {"RESULT fsdp:d4t2", "RESULT fsdp:d8"}
+    results = [line for line in done.stdout.splitlines() if line.startswith("RESULT")]
+    assert set(results) == {"RESULT fsdp:d4t2", "RESULT fsdp:d8"}
+    assert len(results) < 8
     assert "actor.backend: AC104" in done.stderr
     (best,) = search.glob("multirun/*/*/optimization_results.yaml")
     assert "actor.backend: fsdp:d8" in best.read_text()
 
 
 def test_optuna_ends_where_too_many_trials_fail(search: Path) -> None:
-    done = run(search, "-m", "hydra.sweeper.n_jobs=3")  # max_failure_rate is 0
+    done = run(search, "-m", "hydra.sweeper.n_jobs=8")  # max_failure_rate is 0
     assert done.returncode == 1
     assert "The plan of this job has errors: it was not started." in done.stderr
     assert "Traceback" not in done.stderr
