@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from areal_conf._version import __version__
 from areal_conf.errors import CODES, counted
+from areal_conf.files import named_path
 
 if TYPE_CHECKING:
     from areal_conf.lint import FileFinding
@@ -22,7 +23,11 @@ _SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument(
-        "files", nargs="+", metavar="FILE", help="a YAML file, or a directory of them"
+        "files",
+        nargs="+",
+        type=named_path,
+        metavar="FILE",
+        help="a YAML file, or a directory of them",
     )
     parser.add_argument(
         "--format",
@@ -63,12 +68,14 @@ def _linted(names: Sequence[str], allow: Sequence[str]) -> tuple[int, list[FileF
         except OSError as error:
             unread.append(f"{name}: {error.strerror or error}")
     findings: list[FileFinding] = []
+    read = 0
     for file in files:
         try:
             findings += lint_file(file, allow)
+            read += 1
         except OSError as error:
             unread.append(f"{file}: {error.strerror or error}")
-    return len(files), findings, unread
+    return read, findings, unread
 
 
 def _summary(files: int, findings: Sequence[FileFinding], errors: int) -> str:

@@ -14,6 +14,10 @@ from collections.abc import Sequence
 from areal_conf._version import __version__
 from areal_conf.errors import AllocationError
 
+_SIGPIPE = 13
+_MARK = "\0"
+"""Before words behind ``--``, which argparse would take for options; no argument holds it."""
+
 COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("plan_command", "plan an experiment: engines, GPUs, and everything that is wrong"),
     "explain": ("explain_command", "say what a backend string means, or what is wrong with it"),
@@ -32,6 +36,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
+    try:
+        try:
+            status = _main(argv)
+            sys.stdout.flush()
+            return status
+        except SystemExit:  # --help of a command
+            sys.stdout.flush()
+            raise
+    except BrokenPipeError:  # as a shell shows what SIGPIPE ended
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return 128 + _SIGPIPE
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
@@ -76,8 +95,7 @@ def _run(name: str, arguments: list[str]) -> int:
         _print_refusal(error)
         return 1
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        raise
     except OSError as error:
         print(f"areal-conf {name}: {_os_message(error)}", file=sys.stderr)
         return 2
@@ -95,10 +113,23 @@ def _print_refusal(error: AllocationError) -> None:
 
 
 def _parse(parser: argparse.ArgumentParser, arguments: list[str]) -> argparse.Namespace:
+    place = arguments.index("--") if "--" in arguments else len(arguments)
+    options, words = arguments[:place], arguments[place + 1 :]
+    marked = [_MARK + word if word.startswith("-") else word for word in words]
     try:
-        return parser.parse_intermixed_args(arguments)
+        args = parser.parse_intermixed_args([*options, *marked])
     except TypeError:  # a command that takes the rest of the line as it is
         return parser.parse_args(arguments)
+    for name, value in vars(args).items():
+        if isinstance(value, list):
+            setattr(args, name, [_unmarked(one) for one in value])
+        elif isinstance(value, str):
+            setattr(args, name, _unmarked(value))
+    return args
+
+
+def _unmarked(word: str) -> str:
+    return word.removeprefix(_MARK)
 
 
 def _os_message(error: OSError) -> str:

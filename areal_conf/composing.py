@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
@@ -42,14 +43,18 @@ def compose_file(path: str | Path, overrides: Sequence[str] = ()) -> DictConfig:
         AllocationError: AC320 where Hydra cannot compose it.
     """
     file = Path(path)
-    with file.open("rb"):
-        pass
+    if not stat.S_ISFIFO(file.stat().st_mode):
+        with file.open("rb"):
+            pass
     if file.suffix != ".yaml":
         raise AllocationError(
             "AC320",
             f"{clip(file.name, 120)} cannot be composed: Hydra reads files that end in .yaml",
             hint=f"rename it to {clip(file.stem, 120)}.yaml",
         )
+    if file.is_fifo():
+        message = f"{clip(file.name, 120)} cannot be composed: Hydra reads no pipes"
+        raise AllocationError("AC320", message, hint="write it to a file, and name that")
     _refuse_bomb(file)
     return compose_named(str(file.parent.absolute()), file.name, overrides)
 

@@ -15,8 +15,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what the string means; an AllocationError says what is wrong with it."""
     from areal_conf.allocation import ModelAllocation
+    from areal_conf.errors import AllocationError
 
-    allocation = ModelAllocation.from_str(args.spec)
+    try:
+        allocation = ModelAllocation.from_str(args.spec)
+    except AllocationError as error:
+        if args.format != "json":
+            raise
+        from areal_conf.plan import errors_as_json
+
+        print(errors_as_json(error))
+        return 1
     if args.format == "json":
         from omegaconf import OmegaConf
 

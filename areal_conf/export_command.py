@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from areal_conf.files import named_path
 from areal_conf.plan_command import (
     add_config_arguments,
     add_judging_arguments,
@@ -28,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write allocation_mode for AReaL's SPMD launcher of that kind",
     )
     add_judging_arguments(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
+    parser.add_argument(
+        "-o", "--output", type=named_path, metavar="FILE", help="write there instead of to stdout"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
+import re
 import secrets
 import stat
 import time
@@ -15,6 +17,7 @@ except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+_DESCRIPTOR = re.compile(r"/(?:dev|proc/(?:self|thread-self))/fd/(\d+)")
 _PATIENCE = 2.0
 """Seconds that another process has to finish writing the same file."""
 
@@ -26,6 +29,13 @@ def is_hydra_output(directory: str | os.PathLike[str]) -> bool:
     )
 
 
+def named_path(text: str) -> str:
+    """A path of a command line: empty is none, or an unset variable would mean the directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty")
+    return text
+
+
 class FileChangedError(Exception):
     """The file is no longer what was read."""
 
@@ -34,7 +44,8 @@ def write_atomically(path: Path, content: str | bytes, expected: bytes | None = 
     """Replace the file at `path` by `content` in one step.
 
     A symlink stays one (its target is replaced), and the file keeps its mode, and its owner where
-    that is allowed. What is no regular file (``/dev/stdout``, a pipe) is written to instead.
+    that is allowed. What is no regular file (a device, a pipe) is written to instead, and so is an
+    open file (``/dev/stdout``, ``/dev/fd/3``), after what is in it.
 
     A process that is killed meanwhile may leave ``.NAME.areal-conf`` beside the file; the next one
     that writes the file removes it.
@@ -49,6 +60,11 @@ def write_atomically(path: Path, content: str | bytes, expected: bytes | None = 
         FileChangedError: where the file does not hold `expected`; it is untouched.
     """
     data = content.encode() if isinstance(content, str) else content
+    descriptor = _descriptor(path)
+    if descriptor is not None:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            file.write(data)
+        return
     old = _status(path)
     if old is not None and not stat.S_ISREG(old.st_mode):
         path.write_bytes(data)
@@ -76,6 +92,20 @@ def _replace(path: Path, data: bytes, old: os.stat_result | None, expected: byte
             if _is_named(handle, name):
                 os.unlink(name)
             raise
+
+
+def _descriptor(path: Path) -> int | None:
+    """The open file of this process that `path` stands for; None where it is a file by name."""
+    name = os.path.abspath(path)
+    for _ in range(40):  # links, as many as Linux follows
+        found = _DESCRIPTOR.fullmatch(name)
+        if found:
+            return int(found[1])
+        try:
+            name = os.path.abspath(os.path.join(os.path.dirname(name), os.readlink(name)))
+        except OSError:
+            return None
+    return None
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from areal_conf.errors import counted
 from areal_conf.export_command import report
+from areal_conf.files import named_path
 from areal_conf.plan_command import (
     add_judging_arguments,
     check_codes,
@@ -28,11 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "words",
         nargs="*",
+        type=named_path,
         metavar="SCRIPT CONFIG.yaml [OVERRIDE ...]",
         help="the training script, its config, and overrides (words with '=')",
     )
     parser.add_argument(
-        "--dir", metavar="D", help="the job's directory; default: outputs/DATE/TIME"
+        "--dir",
+        type=named_path,
+        metavar="D",
+        help="the job's directory; default: outputs/DATE/TIME",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would run, and run nothing"

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from areal_conf.files import named_path
+
 if TYPE_CHECKING:
     from areal_conf.allocation import ModelAllocation
 
@@ -21,7 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gpus", type=int, metavar="N", help="number of GPUs, where the pattern has no @N"
     )
     parser.add_argument(
-        "--model", metavar="config.json", help="leave out what does not fit this model"
+        "--model",
+        type=named_path,
+        metavar="config.json",
+        help="leave out what does not fit this model",
     )
     parser.add_argument(
         "--format",
@@ -33,17 +38,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print every layout, as it is found; an AllocationError says why there is none."""
+    from areal_conf.errors import AllocationError
+
+    try:
+        first, others = _found(args)
+    except AllocationError as error:
+        if args.format != "json":
+            raise
+        from areal_conf.plan import errors_as_json
+
+        print(errors_as_json(error))
+        return 1
+    for piece in _FORMATS[args.format](_chain(first, others)):
+        sys.stdout.write(piece)
+    return 0
+
+
+def _found(args: argparse.Namespace) -> tuple[ModelAllocation, Iterator[ModelAllocation]]:
+    """The first layout, and the others.
+
+    Raises:
+        AllocationError: the pattern cannot be read, or there is none.
+    """
     from areal_conf.layouts import layouts, nothing_valid
     from areal_conf.model import read_model
 
-    model = read_model(args.model) if args.model else None
+    model = read_model(args.model) if args.model is not None else None
     found = layouts(args.pattern, args.gpus, model)
     first = next(found, None)
     if first is None:
         raise nothing_valid(args.pattern, args.gpus, model)
-    for piece in _FORMATS[args.format](_chain(first, found)):
-        sys.stdout.write(piece)
-    return 0
+    return first, found
 
 
 def _chain(first: ModelAllocation, others: Iterable[ModelAllocation]) -> Iterator[ModelAllocation]:

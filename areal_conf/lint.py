@@ -80,8 +80,8 @@ def files_below(path: str | Path) -> Iterator[Path]:
     """
     top = Path(path)
     if not top.is_dir():
-        with top.open("rb"):
-            yield top
+        top.stat()  # opened by who reads it, once: it may be a pipe
+        yield top
         return
     for directory, below, names in os.walk(top):
         below[:] = sorted(
@@ -90,8 +90,9 @@ def files_below(path: str | Path) -> Iterator[Path]:
             if not name.startswith(".") and not is_hydra_output(os.path.join(directory, name))
         )
         for name in sorted(names):
-            if name.endswith(_SUFFIXES):
-                yield Path(directory) / name
+            file = Path(directory, name)
+            if name.endswith(_SUFFIXES) and (file.is_file() or not file.exists()):
+                yield file
 
 
 def lint_file(path: str | Path, allow: Iterable[str] = ()) -> list[FileFinding]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from areal_conf.errors import AllocationError
-from areal_conf.files import FileChangedError, is_hydra_output, write_atomically
+from areal_conf.files import FileChangedError, is_hydra_output, named_path, write_atomically
 from areal_conf.legacy import FIELD
 from areal_conf.yaml_migration import Found, Target, migrate_yaml
 
@@ -184,7 +184,9 @@ def _below(directory: Path) -> Iterator[Path]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``areal-conf migrate``."""
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="file or directory")
+    parser.add_argument(
+        "paths", nargs="+", type=named_path, metavar="PATH", help="file or directory"
+    )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--diff", action="store_true", help="show what would change (the default)")
     how.add_argument("--write", action="store_true", help="change the files")
@@ -212,7 +214,7 @@ def run(args: argparse.Namespace) -> int:
     for path in paths:
         if path.is_dir():
             os.listdir(path)
-        else:
+        elif not path.is_fifo():
             path.open("rb").close()
     changed = left = told = 0
     for path in _with_progress(list(find_files(paths))):

@@ -363,6 +363,23 @@ def plan(
     return planned(cfg, PlanOptions(root, launcher, model, allow, areal, strict))
 
 
+def refused(error: AllocationError) -> Plan:
+    """The empty plan of what cannot be planned at all, with everything that is wrong."""
+    return Plan(
+        engines={},
+        total_gpus=0,
+        cluster=None,
+        mode="single_controller",
+        errors=[_diagnostic(Finding("error", one)) for one in error.errors],
+        warnings=[],
+    )
+
+
+def errors_as_json(error: AllocationError) -> str:
+    """What is printed as JSON where there is no result: the errors, as a plan's JSON has them."""
+    return refused(error).model_dump_json(include={"errors"}, indent=2)
+
+
 def planned(cfg: Any, options: PlanOptions) -> Plan:
     """`plan`, for callers that hand its options on."""
     facts, findings = examine(cfg, options)

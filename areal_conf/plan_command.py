@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from areal_conf.errors import AllocationError, can_be_allowed
+from areal_conf.files import named_path
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -31,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="table",
         help="table (the default), json, or a picture",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
+    parser.add_argument(
+        "-o", "--output", type=named_path, metavar="FILE", help="write there instead of to stdout"
+    )
 
 
 def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +43,7 @@ def add_judging_arguments(parser: argparse.ArgumentParser) -> None:
         "--model",
         action="append",
         default=[],
+        type=named_path,
         metavar="[ENGINE=]FILE",
         help="a Hugging Face config.json or its directory; auto: each engine's own local path",
     )
@@ -59,27 +63,43 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "config_and_overrides",
         nargs="*",
+        type=named_path,
         metavar="CONFIG.yaml | OVERRIDE",
         help="one with '=' is an override; without a config, the ppo experiment is planned",
     )
-    parser.add_argument("--config-dir", metavar="D", help="directory of --config-name; default: .")
-    parser.add_argument("--config-name", metavar="N", help="a config to compose as Hydra does")
+    parser.add_argument(
+        "--config-dir", type=named_path, metavar="D", help="directory of --config-name; default: ."
+    )
+    parser.add_argument(
+        "--config-name", type=named_path, metavar="N", help="a config to compose as Hydra does"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan; 1 where it has errors."""
+    check_codes(args.allow)
+    try:
+        made = _planned(args)
+    except AllocationError as error:
+        if args.format != "json":
+            raise
+        from areal_conf.plan import refused
+
+        made = refused(error)
+    _print(made, args.format, args.output)
+    return 0 if made.ok else 1
+
+
+def _planned(args: argparse.Namespace) -> Plan:
     from areal_conf.plan import plan
 
-    check_codes(args.allow)
-    made = plan(
+    return plan(
         composed(args),
         launcher=args.launcher,
         model=model_argument(args.model),
         allow=args.allow,
         areal=args.areal,
     )
-    _print(made, args.format, args.output)
-    return 0 if made.ok else 1
 
 
 def composed(args: argparse.Namespace) -> DictConfig:
@@ -121,15 +141,19 @@ def _version(text: str) -> str:
 
 def model_argument(values: Sequence[str]) -> Any:
     """The ``--model`` options as `plan` takes them."""
+    from areal_conf.model_checks import OTHERS
+
     models: dict[str, str] = {}
     for value in values:
         engine, equal, file = value.partition("=")
         if equal and engine.isidentifier() and not Path(value).exists():
+            if not file:
+                usage_error(f"--model {value}: the path is empty")
             models[engine] = file
         else:
-            models[""] = value
-    if set(models) == {""}:
-        return models[""]
+            models[OTHERS] = value
+    if set(models) == {OTHERS}:
+        return models[OTHERS]
     return models or None
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 
+from areal_conf.files import named_path
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
+    parser.add_argument(
+        "-o", "--output", type=named_path, metavar="FILE", help="write there instead of to stdout"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

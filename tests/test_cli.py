@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -397,3 +398,123 @@ def test_example_files_give_a_plan_or_a_clear_refusal(
     status, out, err = run(capsys, "plan", str(EXAMPLES / name))
     assert status in (0, 1)
     assert "GPUs" in out or "AC" in err
+
+
+# -- words, paths and streams ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("migrate", "--write", ""),
+        ("check", ""),
+        ("plan", ""),
+        ("plan", "--config-name", ""),
+        ("plan", "--model", "", "actor.backend=fsdp:d8"),
+        ("plan", "--model", "actor=", "actor.backend=fsdp:d8"),
+        ("plan", "-o", "", "actor.backend=fsdp:d8"),
+        ("export", "-o", ""),
+        ("schema", "-o", ""),
+        ("layouts", "fsdp:d*@8", "--model", ""),
+        ("launch", "--launcher", "local", "", "c.yaml"),
+        ("launch", "--launcher", "local", "--dir", "", "s.py", "c.yaml"),
+    ],
+)
+def test_an_empty_path_is_wrong_usage(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+) -> None:
+    """``migrate --write "$UNSET"`` must not mean the working directory."""
+    monkeypatch.chdir(tmp_path)
+    legacy = "allocation_mode: fsdp:d4\nactor: {path: x}\n"
+    Path("legacy.yaml").write_text(legacy)
+    status, out, err = run(capsys, *words)
+    assert (status, out) == (2, "")
+    assert "the path is empty" in err
+    assert Path("legacy.yaml").read_text() == legacy
+
+
+def test_words_behind_two_dashes_are_no_options(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("-x.yaml").write_text(PPO)
+    for command in ("check", "migrate", "plan"):
+        assert run(capsys, command, "--", "-x.yaml")[0] == 0
+    assert run(capsys, "check", "--format", "json", "--", "-x.yaml", "-y.yaml")[0] == 2
+    assert run(capsys, "explain", "--", "fsdp:d4")[0] == 0
+    assert "AC111" in run(capsys, "explain", "--", "-fsdp:d4")[2]
+
+
+@pytest.mark.parametrize("words", ["--help", "schema", "layouts fsdp:d*t*@65536"])
+def test_a_reader_that_goes_away_is_told_as_by_other_programs(words: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as pipe:
+        command = [sys.executable, "-m", "areal_conf", *words.split()]
+        done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_errors_of_json_are_in_the_json(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, config: Path
+) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("a: [")
+    for words in ([str(broken)], [str(config), "nokey.x=1"]):
+        status, out, err = run(capsys, "plan", *words, "--format", "json")
+        made = json.loads(out)
+        assert (status, err, made["engines"]) == (1, "", {})
+        assert [e["code"] for e in made["errors"]] == ["AC320"]
+    for words in (["explain", "fsdp:d4p2"], ["layouts", "fsdp:d*p2@8"]):
+        status, out, err = run(capsys, *words, "--format", "json")
+        assert (status, err) == (1, "")
+        assert [e["code"] for e in json.loads(out)["errors"]] == ["AC104"]
+
+
+def test_models_of_some_engines_and_of_all_others(
+    capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "m.json"
+    model.write_text('{"num_attention_heads": 8, "num_hidden_layers": 8}')
+    other = tmp_path / "n.json"
+    other.write_text('{"num_attention_heads": 2, "num_hidden_layers": 8}')
+    both = ("--model", str(model), "--model", f"rollout={other}")
+    status, _, err = run(capsys, "plan", str(config), *both)
+    assert status == 1
+    assert "AC401" in err
+    assert "rollout.backend" in err
+    assert "actor.backend" not in err
+
+
+def test_pipes(capsys: pytest.CaptureFixture[str], tmp_path: Path, config: Path) -> None:
+    """A directory's are not read; one that is named is, once; a config to compose is no pipe."""
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    assert "1 file checked" in run(capsys, "check", str(tmp_path))[2]
+    status, _, err = run(capsys, "plan", str(pipe))
+    assert status == 1
+    assert "Hydra reads no pipes" in err
+    for words in (["check", str(pipe)], ["migrate", str(pipe)]):
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(pipe.write_text, BAD)
+            status, out, _ = run(capsys, *words)
+        assert (pipe.is_fifo(), "AC104" in out) == (True, words[0] == "check")
+        assert status == (1 if words[0] == "check" else 0)
+    model = tmp_path / "model.json"
+    os.mkfifo(model)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(model.write_text, '{"num_attention_heads": 1, "num_hidden_layers": 8}')
+        assert run(capsys, "plan", str(config), "--model", str(model))[0] == 1
+
+
+def test_files_that_cannot_be_read_are_not_counted(
+    capsys: pytest.CaptureFixture[str], config: Path
+) -> None:
+    (config.parent / "nowhere.yaml").symlink_to("missing")
+    status, _, err = run(capsys, "check", str(config.parent))
+    assert status == 2
+    assert "nowhere.yaml: No such file" in err
+    assert "1 file checked" in err

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -77,6 +79,17 @@ def test_what_is_no_regular_file_is_written_to(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         write_atomically(tmp_path, "text")
     assert names(tmp_path) == ["null", "pipe"]
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "link"])
+def test_an_open_file_is_written_on(tmp_path: Path, name: str) -> None:
+    """``(echo before; areal-conf schema -o /dev/stdout; echo after) > log`` keeps all three."""
+    (tmp_path / "link").symlink_to("/dev/stdout")
+    write = f"from areal_conf.files import *; write_atomically(Path({name!r}), 'text\\n')"
+    script = f'echo before; {sys.executable} -c "{write}"; echo after'
+    with (tmp_path / "log").open("wb") as log:
+        subprocess.run(["sh", "-c", script], stdout=log, cwd=tmp_path, check=True)
+    assert (tmp_path / "log").read_text() == "before\ntext\nafter\n"
 
 
 def test_names_of_any_length(tmp_path: Path) -> None:
