@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import os
 import shlex
 import sys
 from datetime import datetime
@@ -69,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
         areal=args.areal,
     )
     report(job.plan)
+    _refuse_files_on_the_way(job.directory)
     if args.dry_run:
         print("\n".join(description(job)))
         return 0
@@ -81,6 +84,13 @@ def run(args: argparse.Namespace) -> int:
     if outcome.reason:
         print(f"areal-conf: {outcome.reason}", file=sys.stderr)
     return outcome.status
+
+
+def _refuse_files_on_the_way(directory: Path) -> None:
+    """Raise what making the job's directory would raise where a file stands there."""
+    there = next(path for path in (directory, *directory.parents) if path.exists())
+    if not there.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(there))
 
 
 def description(job: Job) -> list[str]:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from areal_conf.errors import AllocationError, can_be_allowed
 from areal_conf.files import named_path
@@ -157,7 +157,7 @@ def model_argument(values: Sequence[str]) -> Any:
     return models or None
 
 
-def usage_error(message: str) -> None:
+def usage_error(message: str) -> NoReturn:
     """Say what is wrong with the command line, and exit 2."""
     print(f"areal-conf: {message}", file=sys.stderr)
     raise SystemExit(2)

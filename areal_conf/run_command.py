@@ -9,6 +9,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+from areal_conf.errors import AllocationError
 from areal_conf.export_command import report, strict_plan
 from areal_conf.plan_command import add_judging_arguments, usage_error
 
@@ -37,13 +38,15 @@ def run(args: argparse.Namespace) -> int:
     from areal_conf.overrides import as_typed
 
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
-    if not command:
+    if not command or not command[0]:
         usage_error("run: no command; write: areal-conf run -- python SCRIPT --config F.yaml")
     first = _first_argument(command)
-    file, overrides = config_and_overrides(command[first:])
+    try:
+        file, overrides = config_and_overrides(command[first:])
+    except AllocationError as error:
+        usage_error(f"run: {error.message}; {error.hint}")
     if file is None:
         usage_error("run: no --config FILE in the command, so that there is nothing to check")
-        return 2
     overrides = [word for word in overrides if _is_override(word)]
     cfg = compose_file(file, overrides)
     made = strict_plan(cfg, args, _launcher(command))

@@ -130,6 +130,7 @@ class SweepRun:
         """
         jobs = self._jobs(arguments)
         self._save()
+        self._warn_of_one_directory(len(jobs))
         size = self.max_batch_size or len(jobs)
         launch = self._launch_grouped if self._kind() else self._launch_together
         returns = []
@@ -177,6 +178,20 @@ class SweepRun:
             raise SweepError(
                 "AC309", message, text=shown, path="hydra.sweep.dir", hint=hint
             ) from None
+
+    def _warn_of_one_directory(self, jobs: int) -> None:
+        """Hydra puts each job where ``hydra.sweep.subdir`` says: text alone says one place."""
+        from omegaconf import OmegaConf
+
+        sweep: Any = OmegaConf.to_container(self.config.hydra.sweep, resolve=False)
+        subdir = sweep.get("subdir")
+        if jobs > 1 and isinstance(subdir, str) and "${" not in subdir:
+            log.warning(
+                "hydra.sweep.subdir: all %d jobs write into %s (write '${hydra.job.num}' for a "
+                "directory of each)",
+                jobs,
+                clip(subdir, 200),
+            )
 
     def _launch_together(self, batch: list[Job], first: int) -> Sequence[JobReturn]:
         """Launch the jobs of a launcher that asks no cluster for anything."""

@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 
 OnInvalid = Literal["prune", "error"]
 
+MAX_EXPANDED = 50_000
+"""Combinations that the patterns of one sweep may mean, pruned ones included: three open patterns
+on 512 nodes mean eight million."""
+
 
 class SweepError(AllocationError, CompactHydraException):
     """A sweep that is not started. Hydra prints it without a traceback and exits 1."""
@@ -235,13 +239,15 @@ class LayoutSweep:
         self._compose = compose
         self._root = root
         self._bases: dict[tuple[str, ...], _Base] = {}
+        self._expanded = 0
 
     def jobs(self, on_invalid: OnInvalid = "prune") -> list[Job]:
         """Every combination that can run, in the order of the sweep.
 
         Raises:
             SweepError: where a pattern is wrong, nothing is left (AC603), a combination cannot
-                run and `on_invalid` is error (AC604), or two jobs would have one name (AC605).
+                run and `on_invalid` is error (AC604), two jobs would have one name (AC605), or
+                patterns mean more than `MAX_EXPANDED` (AC606).
         """
         jobs: list[Job] = []
         seen: set[Any] = set()
@@ -275,6 +281,9 @@ class LayoutSweep:
             found = False
             for specs in base.expand(choice, patterns):
                 found = True
+                self._expanded += 1
+                if self._expanded > MAX_EXPANDED:
+                    raise _too_many()
                 yield base, _with(choice, specs)
             if not found:
                 self.report.total += 1
@@ -362,6 +371,14 @@ class LayoutSweep:
             return SweepError("AC604", message, hint=hint, others=others)
         message = f"no combination of the sweep can run: {out} pruned ({counts})"
         return SweepError("AC603", message, hint=others[0].hint, others=others)
+
+
+def _too_many() -> SweepError:
+    return SweepError(
+        "AC606",
+        f"the patterns of the sweep mean more than {MAX_EXPANDED:,} combinations",
+        hint="give patterns a number of GPUs (fsdp:d*@8), or leave fewer sizes open",
+    )
 
 
 def _facts(model: Any) -> Any:

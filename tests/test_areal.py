@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -325,9 +326,12 @@ def test_run_refuses_before_the_command_starts(config: Path) -> None:
     assert areal_conf_run(config, "a=1").returncode == 2
 
 
-def test_run_of_no_command_is_wrong_usage(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", ["", "'' s.py --config c.yaml", "python s.py --config"])
+def test_run_of_no_command_is_wrong_usage(
+    command: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
-        main(["run", "--"])
+        main(["run", "--", *shlex.split(command)])
     assert caught.value.code == 2
     assert main(["plan", "actor.backend=fsdp:d8", "rollout.backend=sglang:d8"]) == 0
     with pytest.raises(SystemExit):

@@ -245,6 +245,8 @@ def test_every_layout_is_a_plan_without_errors(tmp_path: Path, layout: str) -> N
         ("areal.inherit:null,fsdp:d4", "fsdp:d4"),
         ("areal.inherit:${u},fsdp:d4", "fsdp:d4"),
         ("areal.inherit:fsdp:d2,fsdp:d4", "fsdp:d2"),
+        ("areal.legacy:d8,actor", "fsdp:d8"),
+        ("areal.legacy:???,actor", None),
     ],
 )
 def test_resolver(expression: str, value: Any) -> None:

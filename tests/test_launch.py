@@ -224,6 +224,17 @@ def test_dry_run_says_what_would_run(script: Path, config: Path) -> None:
     assert not job.exists()
 
 
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_a_file_where_the_jobs_directory_would_be(
+    script: Path, config: Path, options: tuple[str, ...]
+) -> None:
+    command = [sys.executable, "-m", "areal_conf", "launch", "--launcher", "local", *options]
+    words = [str(script), str(config), "--dir", str(config / "job")]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"{config}: Not a directory\n")
+
+
 def test_wrong_usage(script: Path, config: Path) -> None:
     for words, status in (
         ((str(script),), 2),

@@ -64,9 +64,10 @@ def run(tmp_path: Path) -> Callable[..., list[list[str]]]:
         *arguments: str,
         launcher: dict[str, Any],
         config: dict[str, Any] | None = None,
+        subdir: str = "${hydra.job.num}",
         **options: Any,
     ) -> list[list[str]]:
-        sweep = {"dir": str(tmp_path / "sweep")}
+        sweep = {"dir": str(tmp_path / "sweep"), "subdir": subdir}
         master = OmegaConf.create({"hydra": {"launcher": launcher, "sweep": sweep}})
         context: Any = Context(CLUSTER if config is None else config)
         made = SweepRun(master, context, lambda cfg: None, **options)
@@ -121,6 +122,19 @@ def test_spmd_starts_a_task_for_each_gpu(
     ((launcher, task, _, _),) = launched.calls
     assert (launcher.nodes, launcher.gpus_per_node, launcher.tasks_per_node) == (2, 8, 8)
     assert not isinstance(task, FirstProcess)
+
+
+def test_jobs_that_share_a_directory_are_told(
+    run: Callable[..., list[list[str]]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    Launched(monkeypatch)
+    run(LAYOUTS, launcher=SLURM)
+    run("actor.backend=fsdp:d8", launcher=SLURM, subdir="same")
+    assert "subdir" not in caplog.text
+    run(LAYOUTS, launcher=SLURM, subdir="same")
+    assert "hydra.sweep.subdir: all 5 jobs write into same" in caplog.text
 
 
 def test_batches_keep_their_order(

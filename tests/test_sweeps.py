@@ -111,6 +111,22 @@ def test_a_key_without_values_leaves_no_job(values: str) -> None:
         sweep("actor.lr=1,2", f"seed={values}")
 
 
+def test_patterns_that_mean_too_much_are_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("areal_conf.sweeps.MAX_EXPANDED", 100)
+    config = {
+        **CONFIG,
+        "cluster": {"n_nodes": 512, "n_gpus_per_node": 8},
+        "scheduler": {"type": "ray"},
+    }
+    open_patterns = ("actor.backend=fsdp:d*", "rollout.backend=sglang:d*")
+    made, _ = sweep(*open_patterns, config=config)
+    error = refused(made.jobs)
+    assert error.code == "AC606"
+    assert error.message == "the patterns of the sweep mean more than 100 combinations"
+    assert len(overrides(open_patterns[0], "rollout.backend=sglang:d*t*@8", config=config)) == 4
+    assert len(overrides("seed=range(0,101)", config=config)) == 101
+
+
 def test_jobs_of_one_config_are_not_composed_again() -> None:
     made, composer = sweep("actor.lr=1,2,3", "rollout.backend=sglang:d4,sglang:t4")
     assert len(made.jobs()) == 6
