@@ -220,7 +220,7 @@ class Experiment:
         n_gpus_per_node: GPUs of a node; None where not known.
         cpus_per_node: CPU cores of a node; None where not known.
         mem_per_node: memory of a node in GB; None where not known.
-        allow: codes that ``areal_plan.allow`` names.
+        allow: what ``areal_plan.allow`` names, not yet judged.
         own_engines: the engines are an app's own (``areal_plan.engines``), not AReaL's trainer's.
         findings: what is wrong with what was read.
         strategies: what each engine's ``scheduling_strategy`` says, kept by who reads it.
@@ -235,7 +235,7 @@ class Experiment:
     n_gpus_per_node: int | None = None
     cpus_per_node: int | None = None
     mem_per_node: int | None = None
-    allow: tuple[str, ...] = ()
+    allow: tuple[Any, ...] = ()
     own_engines: bool = False
     findings: list[Finding] = field(default_factory=list)
     strategies: dict[str, Any] = field(default_factory=dict)
@@ -544,12 +544,11 @@ class _Reader:
             return None
         return value
 
-    def codes(self, own: View | None) -> tuple[str, ...]:
+    def codes(self, own: View | None) -> tuple[Any, ...]:
         value = self.guard(lambda: own.get("allow")) if own else None
         if own is None or value is None:
             return ()
-        codes = self.guard(lambda: code_list(value, own.at("allow")), failed=())
-        return tuple(str(code) for code in codes)
+        return tuple(self.guard(lambda: code_list(value, own.at("allow")), failed=()))
 
 
 def whole_number(text: str) -> int | None:
