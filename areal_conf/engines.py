@@ -409,7 +409,7 @@ class _Reader:
         actor = self.guard(lambda: self.view.section("actor"))
         value = self.guard(lambda: actor.get("kl_ctl", DEFAULT_KL_CTL)) if actor else None
         try:
-            off = value is not None and float(value) <= 0
+            off = value is not None and str(value).isascii() and float(value) <= 0
         except (TypeError, ValueError, OverflowError):
             return None
         return f"actor.kl_ctl is {clip(str(value))}" if off else None

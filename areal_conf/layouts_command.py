@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -20,7 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "pattern", metavar="PATTERN", help="a backend string with open sizes: fsdp:d*t*@8"
     )
     parser.add_argument(
-        "--gpus", type=int, metavar="N", help="number of GPUs, where the pattern has no @N"
+        "--gpus",
+        type=_whole_number,
+        metavar="N",
+        help="number of GPUs, where the pattern has no @N",
     )
     parser.add_argument(
         "--model",
@@ -34,6 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="lines",
         help="one spec a line; or what goes behind '-m actor.backend='; or JSON",
     )
+
+
+def _whole_number(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -61,9 +61,12 @@ _PAIR = re.compile(rf"([a-z]){_B}([0-9]+)")
 _FIRST_WORD = re.compile(r"(\w+)[^\s:：\[\](){}|+,.;=\\]*")
 _BARE_DIMS = re.compile(r"(?:[a-z](?:[0-9]+|\*))+(?:@[0-9]*)?")
 _SIZE_BEHIND = re.compile(r"[^\w\s]{1,2}([1-9][0-9]*)", re.ASCII)
+_REVERSED = re.compile(rf"(?:[1-9][0-9]*[dtpce]{_B})+(?:[|)]|\Z)", re.ASCII)
 _SECTION = re.compile(rf"{_B}(\()?{_B}((?:attn|ffn)\b|[A-Za-z]{{2,}}(?={_B}:))", re.ASCII)
 
-_PATTERN = "belongs to patterns: `areal-conf layouts` and -m hydra/sweeper=areal_layouts"
+_PATTERN = "belongs to patterns: list them by `areal-conf layouts`, or sweep them by "
+_PATTERN += "-m hydra/sweeper=areal_layouts"
+_SHELL = "in a shell, put the whole string in quotes: there | ends a command"
 _MAX_FAULTS = 32
 _MAX_REPAIRED = 400
 _MOST_FIXES = 3
@@ -689,8 +692,8 @@ class _Parser:
             self.fault("AC108", word_at, end, f"'ffn:' expected, not {shown!r}", *fixes)
         elif char in ("", ")"):
             with_ffn = self.swap(at, at, "|ffn:e1")
-            message = "the ffn section is missing"
-            self.fault("AC108", at, at, message, with_ffn, _FOLDED_EXAMPLE)
+            message, advice = "the ffn section is missing", "" if "(" in text else _SHELL
+            self.fault("AC108", at, at, message, with_ffn, _FOLDED_EXAMPLE, advice=advice)
         elif text.startswith("ffn", at):
             self.fault("AC108", at, at + 3, "'|' missing before ffn", self.swap(at, at, "|"))
         elif text.startswith("ffn", self.skip_blanks(at + 1)):
@@ -735,6 +738,8 @@ class _Parser:
             fixes = [text.replace("\\", ""), text[:at]]
         elif char == "@":
             fixes, advice = [text[:at]], f"'@' {_PATTERN}"
+        elif _REVERSED.match(text, at):  # 4d2t
+            fixes = [text[:at] + re.sub("([0-9]+)([a-z])", r"\2\1", text[at:])]
         elif char.isdigit() and text[self.pos - 1].isdigit():  # d1 6
             fixes = [text[: self.pos] + text[at:], text[:at]]
         self.fault(code, at, at + 1, what, *fixes, advice=advice)
@@ -744,13 +749,17 @@ class _Parser:
         short = self.text[:_MAX_REPAIRED]
         parts = [part.strip() for part in re.split(r"[+,]|\|(?!\s*ffn)|\s(?=[a-z]+:)", short)]
         named = [part if ":" in part else f"fsdp:{part}" for part in parts if part]
+        advice = "give each engine its own backend field"
+        joined = self.text[:at].rstrip() + self.text[at + 1 :].lstrip()
+        if self.takes(joined):  # fsdp:d8,t2
+            named, advice = [joined], ""
         self.fault(
             "AC110",
             at,
             at + 1,
             f"{self.text[at]!r}: one engine's backend holds one component",
             *named,
-            advice="give each engine its own backend field",
+            advice=advice,
         )
 
     def bad_world(self, start: int, world: int) -> None:
@@ -979,6 +988,8 @@ def _hint(parser: _Parser, fault: _Fault) -> str:
         hint = f"write {', '.join(fixes[:-1])} or {fixes[-1]}"
     else:
         hint = f"write {fixes[0]}"
+    if fault.advice.endswith(_PATTERN):
+        return f"{fault.advice}; for one layout {hint}"
     return f"{hint} ({fault.advice})" if fault.advice else hint
 
 

@@ -19,7 +19,7 @@ AFTER_2_0: Version = (2, 0, 1)
 
 MAIN: Version = (2**30,)
 
-_NUMBERS = re.compile(r"v?(\d{1,6}(?:\.\d{1,6}){0,3})")
+_NUMBERS = re.compile(r"v?(\d{1,6}(?:\.\d{1,6}){0,3})", re.ASCII)
 
 
 def areal_version(named: str | None = None) -> Version:

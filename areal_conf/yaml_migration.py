@@ -486,7 +486,8 @@ class _File:
         actor = self.root.get("actor")
         node = actor.get("kl_ctl") if actor else None
         try:
-            return float(node.value if node else DEFAULT_KL_CTL) <= 0
+            value = node.value if node else str(DEFAULT_KL_CTL)
+            return value.isascii() and float(value) <= 0
         except ValueError:
             return False
 

@@ -140,7 +140,16 @@ def test_a_standard_section_that_is_no_section(value: Any) -> None:
 
 @pytest.mark.parametrize(
     ("kl_ctl", "runs"),
-    [(0, False), (0.0, False), ("0.0", False), (-1, False), (0.1, True), (None, True), ("x", True)],
+    [
+        (0, False),
+        (0.0, False),
+        ("0.0", False),
+        (-1, False),
+        (0.1, True),
+        (None, True),
+        ("x", True),
+        ("\uff10", True),
+    ],
 )
 def test_ref_runs_where_kl_ctl_is_over_0(kl_ctl: Any, runs: bool) -> None:
     made = plan(

@@ -107,3 +107,10 @@ def test_snippets_of_the_guide_run() -> None:
     assert snippets
     for snippet in snippets:
         exec(snippet, {})
+
+
+@pytest.mark.parametrize("gpus", ["8.0", "1_0", "\uff18", "-8", ""])
+def test_gpus_that_are_no_plain_number(gpus: str) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["layouts", "fsdp:d*", f"--gpus={gpus}"])
+    assert stop.value.code == 2

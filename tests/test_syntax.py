@@ -265,7 +265,7 @@ AC110 fsdp[actor]:d4|fsdp[critic]:d4
       fsdp[actor]:d4 or fsdp[critic]:d4
 AC110 fsdp:d4,t2
              ^
-      fsdp:d4 or fsdp:t2
+      fsdp:d4t2
 AC110 fsdp:d4,
              ^
       fsdp:d4
@@ -415,7 +415,9 @@ def refused_rows() -> list[tuple[str, str, tuple[int, int], list[str]]]:
 def offered(hint: str) -> list[str]:
     """The strings that a hint tells the user to write."""
     text = re.sub(
-        r" \((?:give|known|dimensions|backends|legal|a |d of|p of|the |etp|'[@*]').*", "", hint
+        r" \((?:give|known|dimensions|backends|legal|a |d of|p of|the |etp|in a shell).*",
+        "",
+        hint.rpartition("; for one layout ")[2],
     )
     return re.split(r", | or ", text.removeprefix("write "))
 
@@ -469,8 +471,8 @@ def test_a_hint_for_experts_keeps_etp_or_says_so(text: str, offers: list[str], n
         ("fsdp:D4", "(the data dimension is d (D: letters are lower case))"),
         ("fsdp:d4x", "(dimensions: d data, t tensor, c context)"),
         ("fsdp:d4p2", "(backends with p: megatron, archon; fsdp has d t c)"),
-        ("fsdp:d*", "('*' belongs to patterns: "),
-        ("fsdp:d4@8", "('@' belongs to patterns: "),
+        ("fsdp:d*", "'*' belongs to patterns: "),
+        ("fsdp:d4@8", "'@' belongs to patterns: "),
         ("megatron:d2p3e4", "(legal e here: 1, 2)"),
         ("megatron:d64t64e3", "512, 1024, 2048, …)"),
         ("archon:(attn:t2c4|ffn:t2e2)", "(legal e with etp 2: 1, 4)"),
@@ -776,3 +778,29 @@ def test_a_world_that_is_too_large_is_a_typing_error() -> None:
 def test_where_a_dimension_stands(text: str, dim: str, shown: str) -> None:
     start, end = dimension_span(text, dim)
     assert text[start:end] == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("sglang:4d4t", "write sglang:d4t4"),
+        ("fsdp:4d", "write fsdp:d4"),
+        ("megatron:(attn:4d2t|ffn:2e)", "write megatron:(attn:d4t2|ffn:e2)"),
+        ("fsdp:d8,t2", "write fsdp:d8t2"),
+        ("fsdp:d8 , t2", "write fsdp:d8t2"),
+        ("fsdp:d8+d4", "write fsdp:d8 or fsdp:d4 (give each engine its own backend field)"),
+    ],
+)
+def test_hints_offer_what_was_meant(text: str, hint: str) -> None:
+    with pytest.raises(AllocationError) as refused:
+        ModelAllocation.from_str(text)
+    assert refused.value.hint == hint
+
+
+def test_hints_begin_with_the_cure() -> None:
+    with pytest.raises(AllocationError) as refused:
+        ModelAllocation.from_str("fsdp:d*t*@8")
+    assert [error.hint.find("belongs to patterns") for error in refused.value.errors] == [4, 4, 4]
+    with pytest.raises(AllocationError, match="AC108: the ffn section is missing") as refused:
+        ModelAllocation.from_str("megatron:attn:d2t4c2")  # a shell took `|ffn:e8` away
+    assert "in a shell, put the whole string in quotes" in refused.value.hint
