@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from areal_conf.plan import Plan
 
 
+_FORMATS = {".json": "json", ".svg": "svg"}
+"""Formats by the suffix of the file that is written."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add_config_arguments(parser)
@@ -29,8 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=("table", "json", "svg"),
-        default="table",
-        help="table (the default), json, or a picture",
+        help="table, json, or a picture; default: as the name after -o ends, else table",
     )
     parser.add_argument(
         "-o", "--output", type=named_path, metavar="FILE", help="write there instead of to stdout"
@@ -78,15 +81,16 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the plan; 1 where it has errors."""
     check_codes(args.allow)
+    form = args.format or _FORMATS.get(Path(args.output or "").suffix, "table")
     try:
         made = _planned(args)
     except AllocationError as error:
-        if args.format != "json":
+        if form != "json":
             raise
         from areal_conf.plan import refused
 
         made = refused(error)
-    _print(made, args.format, args.output)
+    _print(made, form, args.output)
     return 0 if made.ok else 1
 
 

@@ -518,3 +518,14 @@ def test_files_that_cannot_be_read_are_not_counted(
     assert status == 2
     assert "nowhere.yaml: No such file" in err
     assert "1 file checked" in err
+
+
+def test_the_name_of_a_file_says_its_format(
+    capsys: pytest.CaptureFixture[str], config: Path, tmp_path: Path
+) -> None:
+    beginnings = {"a.svg": "<svg", "a.json": "{", "a.txt": "engine", "a": "engine"}
+    for name, beginning in beginnings.items():
+        assert run(capsys, "plan", str(config), "-o", str(tmp_path / name))[0] == 0
+        assert (tmp_path / name).read_text().lower().lstrip().startswith(beginning), name
+    run(capsys, "plan", str(config), "-o", str(tmp_path / "a.svg"), "--format", "json")
+    assert json.loads((tmp_path / "a.svg").read_text())["total_gpus"] == 16
