@@ -408,9 +408,11 @@ class _Reader:
             return None
         actor = self.guard(lambda: self.view.section("actor"))
         value = self.guard(lambda: actor.get("kl_ctl", DEFAULT_KL_CTL)) if actor else None
+        if not isinstance(value, (int, float)) and not (isinstance(value, str) and value.isascii()):
+            return None
         try:
-            off = value is not None and str(value).isascii() and float(value) <= 0
-        except (TypeError, ValueError, OverflowError):
+            off = float(value) <= 0
+        except (ValueError, OverflowError):
             return None
         return f"actor.kl_ctl is {clip(str(value))}" if off else None
 

@@ -51,9 +51,9 @@ def test_python_app(tmp_path: Path) -> None:
     refused = app.run("actor.backend=fsdp:d4p2")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "AC104" in refused.stderr
-    swept = app.run("-m", "actor.backend=fsdp:d8,fsdp:d16,fsdp:d4t2")
+    swept = app.run("-m", "actor.backend=fsdp:d8,fsdp:d12,fsdp:d4t2")
     assert swept.returncode == 1
-    assert swept.stderr.count("AC306") == 1
+    assert swept.stderr.count("AC307") == 1
     assert re.findall(r"(\d) replicas", swept.stdout) == ["8", "4"]
 
 
