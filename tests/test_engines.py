@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from areal_conf.engines import looks_like_spec, read_experiment
+from areal_conf.engines import View, looks_like_spec, read_experiment, whole_number
 from areal_conf.errors import AllocationError
 from areal_conf.plan import Plan, plan
 
@@ -627,3 +627,69 @@ def test_numbers_as_text() -> None:
     )
     assert made.cluster is not None
     assert made.cluster.gpus == 8
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def test_a_missing_value_is_the_default_however_it_is_written() -> None:
+    for config in ({"a": "???"}, OmegaConf.create({"a": "???"}), {}):
+        assert View(config).get("a", 5) == 5
+
+
+def test_numbers_that_no_cluster_has_are_not_read() -> None:
+    with pytest.raises(AllocationError) as caught:
+        View({"a": 10**6000}).get("a")
+    assert caught.value.code == "AC309"
+    assert (whole_number("12345678"), whole_number("123456789")) == (12345678, None)
+
+
+def test_this_packages_section_is_no_engine_and_a_broken_one_hides_no_other() -> None:
+    config = {
+        "actor": {"backend": "fsdp:d8"},
+        "areal_plan": {"backend": "sglang:d1"},
+        "broken": {"backend": "${nowhere}"},
+        "judge": {"backend": "sglang:d2"},
+    }
+    assert list(plan(OmegaConf.create(config)).engines) == ["actor", "judge"]
+
+
+def test_what_is_no_config_is_named() -> None:
+    with pytest.raises(AllocationError, match="got int: 5"):
+        read_experiment(5)
+
+
+# -- roles and colocation -------------------------------------------------------------------------
+
+
+def test_the_wrong_backend_is_underlined_and_not_the_name_beside_it() -> None:
+    (one,) = plan({"rollout": {"backend": "fsdp[fsdp]:d8"}}).errors
+    assert (one.code, one.span) == ("AC302", (0, 4))
+
+
+def test_a_guest_that_does_not_fit_has_no_devices() -> None:
+    ref = {"backend": "fsdp:d4", "scheduling_strategy": {"type": "colocation", "target": "actor"}}
+    cluster = {"n_nodes": 1, "n_gpus_per_node": 8}
+    made = plan({"actor": {"backend": "fsdp:d8"}, "ref": ref, "cluster": cluster})
+    assert [one.code for one in made.errors] == ["AC304"]
+    assert made.engines["ref"].devices == [None] * 4 or not any(made.engines["ref"].devices)
+
+
+def test_a_strategy_of_the_wrong_type_says_what_is_expected() -> None:
+    config = {"actor": {"backend": "fsdp:d8", "scheduling_strategy": "foo"}}
+    (one,) = plan(config).errors
+    assert one.message.startswith("expected a mapping with type and target, got str")
+    config = {"actor": {"backend": "fsdp:d8", "scheduling_strategy": {"type": "foo"}}}
+    (one,) = plan(config).errors
+    assert one.message.startswith("expected separation or colocation, got str")
+
+
+def test_a_backend_of_the_wrong_role_is_told_where_it_stands_alone() -> None:
+    made = plan({"actor": {"backend": "sglang:d8"}, "critic": {}, "ref": {}})
+    assert found(made) == [("AC302", "actor.backend")]
+
+
+def test_a_code_that_is_no_text_is_an_error() -> None:
+    (one,) = plan({"actor": {"backend": "fsdp:d8"}, "areal_plan": {"allow": [5]}}).errors
+    assert (one.code, one.path) == ("AC309", "areal_plan.allow")
+    assert one.message == "expected a code, got int: 5"

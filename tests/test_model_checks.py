@@ -200,3 +200,18 @@ def test_an_error_of_the_model_can_be_allowed() -> None:
     made = plan(experiment(rollout="sglang:t8"), model=SEVEN_B, allow=["AC401"])
     assert made.ok
     assert "AC401" in [one.code for one in made.warnings]
+
+
+def test_models_of_a_config_may_be_interpolations() -> None:
+    config = OmegaConf.create({"size": SMALL, "models": {"actor": "${size}"}})
+    made = plan(experiment(actor="fsdp:t32"), model=config.models)
+    assert found(made) == [("AC401", "actor.backend"), ("AC402", "actor.backend")]
+
+
+def test_each_missing_directory_is_told_of_its_own(tmp_path: Path) -> None:
+    config = experiment(actor="fsdp:d8", teacher="fsdp:d8")
+    for name in config:
+        config[name]["path"] = str(tmp_path / name)
+        (tmp_path / name).mkdir()
+    told = [one for one in plan(config, model="auto").warnings if one.code == "AC362"]
+    assert [one.path for one in told] == ["actor.path", "teacher.path"]

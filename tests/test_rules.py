@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from areal_conf.errors import AllocationError
 from areal_conf.plan import Plan, plan
 
 
@@ -536,3 +537,21 @@ def test_awex_asks_for_as_many_ranks_on_both_sides() -> None:
     config = awex()
     config["rollout"]["backend"] = "sglang:d1t4"
     assert errors(plan(config, areal="main")) == [("AC304", "rollout.backend")]
+
+
+def test_an_unknown_launcher_is_named() -> None:
+    with pytest.raises(AllocationError) as caught:
+        plan(experiment(actor="fsdp:d8"), launcher="pbs")
+    assert (caught.value.code, caught.value.text) == ("AC309", "pbs")
+
+
+def test_one_node_of_the_local_scheduler_asks_for_no_other() -> None:
+    made = plan(experiment("1x8", "local", actor="fsdp:d16"))
+    assert errors(made) == [("AC306", "cluster")]
+    assert "AC356" not in [code for code, _ in warnings(made)]
+
+
+def test_several_instances_straddle() -> None:
+    made = plan(experiment("4x6", rollout="sglang:d6t4"))
+    (one,) = [warning for warning in made.warnings if warning.code == "AC351"]
+    assert one.message == "2 server instances of rollout (4 GPUs each) straddle nodes"
