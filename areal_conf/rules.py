@@ -165,7 +165,10 @@ def within_budget(facts: Facts) -> Iterator[Finding]:
     assert per_node is not None
     needed = -(-facts.total // per_node)
     if facts.total > have and facts.scheduler not in _NODE_GRANULAR:
-        hint = f"write {path}.n_nodes={needed}, or smaller backends ({counted(have, 'GPU')} in all)"
+        more = f"{path}.n_nodes={needed}"
+        if facts.scheduler == "local":  # it uses one node, whatever n_nodes says
+            more = f"{experiment.root.at('scheduler.type')}=slurm {more}"
+        hint = f"write {more}, or smaller backends ({counted(have, 'GPU')} in all)"
         apart = [e for e in facts.reserving() if e.name in ("critic", "ref")]
         if "actor" in facts.state.engines and apart:
             shared = " ".join(_on_actor(e.section.view.at("scheduling_strategy")) for e in apart)

@@ -167,6 +167,8 @@ def test_ac306_more_gpus_than_there_are_with_the_sum_spelled_out() -> None:
     assert "rollout 8 + actor 8 = 16 > 1 x 8" in one.message
     assert one.text == ""  # the sum stands nowhere in the config: there is nothing to underline
     assert one.hint == "write cluster.n_nodes=2, or smaller backends (8 GPUs in all)"
+    (one,) = plan(experiment("1x8", "local", rollout="sglang:d8", actor="fsdp:d8")).errors
+    assert one.hint.startswith("write scheduler.type=slurm cluster.n_nodes=2, or ")
     made = plan(experiment("1x8", actor="fsdp:d8", critic="fsdp:d8"))
     shared = "critic.scheduling_strategy"
     assert made.errors[0].hint == (
