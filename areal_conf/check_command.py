@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from areal_conf._version import __version__
+from areal_conf.arguments import named_path
 from areal_conf.errors import CODES, counted
-from areal_conf.files import named_path
 
 if TYPE_CHECKING:
     from areal_conf.lint import FileFinding

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from areal_conf.files import named_path
+from areal_conf.arguments import named_path
 from areal_conf.plan_command import (
     add_config_arguments,
     add_judging_arguments,

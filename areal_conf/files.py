@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import re
@@ -27,13 +26,6 @@ def is_hydra_output(directory: str | os.PathLike[str]) -> bool:
     return any(
         os.path.exists(os.path.join(directory, name)) for name in (".hydra", "multirun.yaml")
     )
-
-
-def named_path(text: str) -> str:
-    """A path of a command line: empty is none, or an unset variable would mean the directory."""
-    if not text:
-        raise argparse.ArgumentTypeError("the path is empty")
-    return text
 
 
 class FileChangedError(Exception):

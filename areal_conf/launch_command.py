@@ -11,9 +11,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from areal_conf.arguments import named_path
 from areal_conf.errors import counted
 from areal_conf.export_command import report
-from areal_conf.files import named_path
 from areal_conf.plan_command import (
     add_judging_arguments,
     check_codes,

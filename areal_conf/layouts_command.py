@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from areal_conf.files import named_path
+from areal_conf.arguments import named_path
 
 if TYPE_CHECKING:
     from areal_conf.allocation import ModelAllocation

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from areal_conf.arguments import named_path
 from areal_conf.errors import AllocationError
-from areal_conf.files import FileChangedError, is_hydra_output, named_path, write_atomically
+from areal_conf.files import FileChangedError, is_hydra_output, write_atomically
 from areal_conf.legacy import FIELD
 from areal_conf.yaml_migration import Found, Target, migrate_yaml
 

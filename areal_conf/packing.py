@@ -8,7 +8,7 @@ Pattern = tuple[int, ...]
 """How many units of each size one node holds."""
 
 MAX_STEPS = 10_000
-"""Choices looked at before the search gives up: a fifth of a second at most."""
+"""Choices looked at before the search gives up."""
 
 
 def pack(counts: Mapping[int, int], room: int, nodes: int) -> list[dict[int, int]] | None:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from areal_conf.arguments import named_path
 from areal_conf.errors import AllocationError, can_be_allowed
-from areal_conf.files import named_path
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -46,14 +46,14 @@ def register() -> None:
 def _discreet(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, whose errors show nothing that the config takes from the environment."""
 
-    counted = _counted(name, function)
+    judged = _judging_arguments(name, function)
 
     def resolver(*args: Any, _root_: Any) -> Any:
         from areal_conf.errors import AllocationError
 
         keywords = {"_root_": _root_} if function in (gpus, nodes, gpus_per_node) else {}
         try:
-            return counted(*args, **keywords)
+            return judged(*args, **keywords)
         except AllocationError as error:
             from areal_conf.redaction import Redactor
 
@@ -62,7 +62,7 @@ def _discreet(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return resolver
 
 
-def _counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _judging_arguments(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, refusing a wrong number of arguments in words of the config."""
 
     @functools.wraps(function)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from areal_conf.files import named_path
+from areal_conf.arguments import named_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
