@@ -1,0 +1,52 @@
+"""A model against a layout: facts of a Hugging Face ``config.json``, and the rules of the backends.
+
+Knows backend strings and configs of models; must not know experiments, plans or the command line.
+Names are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from areal_conf.model.check import check_model, fits
+    from areal_conf.model.facts import MAX_CONFIG_BYTES, ModelFacts, ModelSource, read_model
+    from areal_conf.model.rules import RULES, Rule, Settings
+
+_HOMES = {
+    "MAX_CONFIG_BYTES": "facts",
+    "ModelFacts": "facts",
+    "ModelSource": "facts",
+    "read_model": "facts",
+    "RULES": "rules",
+    "Rule": "rules",
+    "Settings": "rules",
+    "check_model": "check",
+    "fits": "check",
+}
+
+__all__ = [
+    "MAX_CONFIG_BYTES",
+    "RULES",
+    "ModelFacts",
+    "ModelSource",
+    "Rule",
+    "Settings",
+    "check_model",
+    "fits",
+    "read_model",
+]
+
+if not TYPE_CHECKING:  # a checker knows the names above, and no others
+
+    def __getattr__(name: str) -> Any:
+        if home := _HOMES.get(name):
+            value = getattr(importlib.import_module(f"areal_conf.model.{home}"), name)
+            globals()[name] = value
+            return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])
