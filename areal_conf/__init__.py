@@ -6,49 +6,52 @@ plugin, which Hydra imports at the start of every app, costs next to nothing.
 
 from __future__ import annotations
 
-import importlib
-import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from areal_conf._lazy import lazy_names
 from areal_conf._version import __version__
 
 if TYPE_CHECKING:
-    from areal_conf.allocation import (
+    from areal_conf.app.preflight import PlanRefused
+    from areal_conf.app.wrappers import compose, main
+    from areal_conf.areal.export import to_areal
+    from areal_conf.errors import AllocationError
+    from areal_conf.legacy.allocation_mode import AllocationMode, AllocationType
+    from areal_conf.planning.result import Diagnostic, EnginePlan, Plan, plan
+    from areal_conf.search_space import joint_layouts, layouts
+    from areal_conf.spec.allocation import (
         ModelAllocation,
         ParallelStrategy,
         SchedulingStrategy,
         SchedulingStrategyType,
     )
-    from areal_conf.app import PlanRefused, compose, main
-    from areal_conf.areal import to_areal
-    from areal_conf.dialects import AllocationMode, AllocationType
-    from areal_conf.errors import AllocationError
-    from areal_conf.layouts import joint_layouts, layouts
-    from areal_conf.plan import Plan, plan
 
 _HOMES = {
     "AllocationError": "errors",
-    "Plan": "plan",
-    "PlanRefused": "app",
-    "joint_layouts": "layouts",
-    "layouts": "layouts",
-    "plan": "plan",
-    "compose": "app",
-    "main": "app",
-    "to_areal": "areal",
-    "AllocationMode": "dialects",
-    "AllocationType": "dialects",
-    "ModelAllocation": "allocation",
-    "ParallelStrategy": "allocation",
-    "SchedulingStrategy": "allocation",
-    "SchedulingStrategyType": "allocation",
+    "AllocationMode": "legacy.allocation_mode",
+    "AllocationType": "legacy.allocation_mode",
+    "Diagnostic": "planning.result",
+    "EnginePlan": "planning.result",
+    "ModelAllocation": "spec.allocation",
+    "ParallelStrategy": "spec.allocation",
+    "Plan": "planning.result",
+    "PlanRefused": "app.preflight",
+    "SchedulingStrategy": "spec.allocation",
+    "SchedulingStrategyType": "spec.allocation",
+    "compose": "app.wrappers",
+    "joint_layouts": "search_space",
+    "layouts": "search_space",
+    "main": "app.wrappers",
+    "plan": "planning.result",
+    "to_areal": "areal.export",
 }
 
 __all__ = [
     "AllocationError",
     "AllocationMode",
     "AllocationType",
+    "Diagnostic",
+    "EnginePlan",
     "ModelAllocation",
     "ParallelStrategy",
     "Plan",
@@ -66,27 +69,4 @@ __all__ = [
 
 
 if not TYPE_CHECKING:  # a checker knows the names above, and no others
-
-    def __getattr__(name: str) -> Any:
-        if home := _HOMES.get(name):
-            value = getattr(importlib.import_module(f"areal_conf.{home}"), name)
-            globals()[name] = value
-            return value
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
-
-
-class _Package(ModuleType):
-    """The package. Importing a module sets it as an attribute here; one that is named like the
-    public name it holds (``areal_conf.plan``) must not hide that name."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, ModuleType) and _HOMES.get(name) == name:
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

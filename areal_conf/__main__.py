@@ -2,6 +2,6 @@
 
 import sys
 
-from areal_conf.cli import main
+from areal_conf.cli.entry import main
 
 sys.exit(main())

@@ -7,17 +7,13 @@ config keys and the size each one gets. Sizes of 1 are written too, since defaul
 
 from __future__ import annotations
 
-import argparse
-import json
-import shlex
-import sys
 from dataclasses import dataclass
 from typing import Literal
 
-from areal_conf.allocation import ModelAllocation
-from areal_conf.backends import BACKENDS, Sizes
 from areal_conf.errors import AllocationError, clip, wrong_type
-from areal_conf.syntax import dimension_span
+from areal_conf.spec.allocation import ModelAllocation
+from areal_conf.spec.backends import BACKENDS, Sizes
+from areal_conf.spec.parser import dimension_span
 
 Style = Literal["dashes", "dots", "overrides"]
 
@@ -328,40 +324,3 @@ def _no_dimension(allocation: ModelAllocation, text: str, row: Target, dim: str)
 def _names(names: list[str] | tuple[str, ...]) -> str:
     *most, last = names
     return f"{', '.join(most)} or {last}" if most else last
-
-
-# -- command line ----------------------------------------------------------------------------------
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of ``areal-conf engine-args``."""
-    parser.add_argument("spec", metavar="SPEC", help="backend string, such as sglang:d2t4")
-    parser.add_argument(
-        "--for",
-        dest="framework",
-        choices=FRAMEWORKS,
-        default="",
-        help="whose arguments; default is the backend's own framework",
-    )
-    parser.add_argument(
-        "--format",
-        choices=("args", "json"),
-        default="args",
-        help="args: one line for a shell; json: key and value",
-    )
-
-
-def run(args: argparse.Namespace) -> int:
-    """``areal-conf engine-args``: arguments on stdout, what is wrong on stderr; the exit status."""
-    try:
-        if args.format == "json":
-            print(json.dumps(as_mapping(args.spec, args.framework), indent=2))
-        else:
-            print(shlex.join(engine_args(args.spec, args.framework)))
-    except AllocationError as error:
-        print(error, file=sys.stderr)
-        return 1
-    instances = ModelAllocation.from_str(args.spec).instances or 1
-    if instances > 1:
-        print(f"note: for each of {instances} servers", file=sys.stderr)
-    return 0

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from omegaconf import DictConfig, ListConfig
 
-    from areal_conf.allocation import ModelAllocation
-    from areal_conf.plan import Plan
+    from areal_conf.planning.result import Plan
+    from areal_conf.spec.allocation import ModelAllocation
+
 
 _FIELDS = {
     "dp": "data_parallel_size",
@@ -55,7 +56,7 @@ def _discreet(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return judged(*args, **keywords)
         except AllocationError as error:
-            from areal_conf.redaction import Redactor
+            from areal_conf.config.redaction import Redactor
 
             raise Redactor(_root_).error(error) from None
 
@@ -88,7 +89,7 @@ def _judging_arguments(name: str, function: Callable[..., Any]) -> Callable[...,
 
 
 def _allocation(spec: Any) -> ModelAllocation:
-    from areal_conf.allocation import ModelAllocation
+    from areal_conf.spec.allocation import ModelAllocation
 
     return ModelAllocation.from_str(spec)
 
@@ -171,7 +172,7 @@ def layouts(pattern: Any, gpus: Any = None) -> ListConfig:
     """``${areal.layouts:PATTERN[,GPUS]}``: canonical strings of all layouts of a pattern."""
     from omegaconf import OmegaConf
 
-    from areal_conf.layouts import layouts
+    from areal_conf.search_space import layouts
 
     return OmegaConf.create([str(allocation) for allocation in layouts(pattern, gpus)])
 
@@ -181,9 +182,9 @@ def legacy(mode: Any, engine: Any) -> str | None:
 
     The canonical backend string; None where the mode is unset or says nothing of the engine.
     """
-    from areal_conf.dialects import AllocationMode
-    from areal_conf.engines import is_unset
+    from areal_conf.config.view import is_unset
     from areal_conf.errors import wrong_type
+    from areal_conf.legacy.allocation_mode import AllocationMode
 
     if not isinstance(engine, str):
         raise wrong_type(engine, "the name of an engine", hint="write actor or rollout")
@@ -218,7 +219,7 @@ _planning = threading.local()
 
 def _plan(root: str, config: Any) -> Plan:
     from areal_conf.errors import AllocationError
-    from areal_conf.plan import plan
+    from areal_conf.planning.result import plan
 
     if getattr(_planning, "on", False):
         raise AllocationError(

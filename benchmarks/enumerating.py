@@ -8,8 +8,9 @@ from itertools import product
 
 from measure import Effort, Row, compare
 
-from areal_conf import AllocationError, ModelAllocation, allocation, layouts
-from areal_conf.layouts import Space
+from areal_conf import AllocationError, ModelAllocation, layouts
+from areal_conf.search_space import Space
+from areal_conf.spec import allocation
 
 TITLE = "Enumerating layouts"
 SMALL, SMALL_GPUS = "megatron:d*t*p*c*e*@64", 64

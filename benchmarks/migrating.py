@@ -11,7 +11,7 @@ from pathlib import Path
 
 from measure import Effort, Job, Row, compare
 
-from areal_conf.migrate import find_files, migrate_file
+from areal_conf.migrate.files import find_files, migrate_file
 
 TITLE = "Migrating 1,000 files"
 FILES = 1000

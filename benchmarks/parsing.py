@@ -8,7 +8,8 @@ from typing import Any
 
 from measure import Effort, Job, Row, compare
 
-from areal_conf import ModelAllocation, allocation
+from areal_conf import ModelAllocation
+from areal_conf.spec import allocation
 
 TITLE = "Parsing a backend string"
 SPECS = (

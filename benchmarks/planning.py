@@ -9,7 +9,7 @@ from typing import Any
 from measure import Effort, Row, compare
 
 from areal_conf import plan
-from areal_conf.checks import check_only
+from areal_conf.planning.checks import check_only
 
 TITLE = "Planning an experiment"
 GPUS = (64, 512, 4096, 16384)

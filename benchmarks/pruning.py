@@ -16,7 +16,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import HydraContext, RunMode
 from measure import Effort, Job, Row, compare
 
-from areal_conf.sweeps import LayoutSweep, read_axes
+from areal_conf.sweeps.axes import read_axes
+from areal_conf.sweeps.combinations import LayoutSweep
 
 TITLE = "Pruning a sweep of 10,000 combinations"
 SIZES = (1, 2, 4, 8, 16)
@@ -78,7 +79,7 @@ def filtered(loader: Any, master: Any) -> Job:
     from hydra_filter_sweeper import AbstractFilter
     from hydra_plugins.filter import FilterSweeper
 
-    from areal_conf.checks import check_only
+    from areal_conf.planning.checks import check_only
 
     class Plans(AbstractFilter):  # type: ignore[misc]
         def filter(self, **kwargs: Any) -> bool:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from areal_conf import ModelAllocation, plan, svg
-from areal_conf.placement import Mesh, RankOrder
+from areal_conf import ModelAllocation, plan
+from areal_conf.planning.mesh import Mesh, RankOrder
+from areal_conf.report import svg
 
 ON_ACTOR = {"backend": "", "scheduling_strategy": {"type": "colocation", "target": "actor"}}
 

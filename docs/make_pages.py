@@ -16,11 +16,11 @@ from typing import Any
 
 import yaml
 
-from areal_conf.backends import BACKENDS, DIMENSIONS
-from areal_conf.cli import COMMANDS
+from areal_conf.cli.commands import COMMANDS
+from areal_conf.config.structured import EXPERIMENTS
 from areal_conf.errors import CODES
 from areal_conf.resolvers import RESOLVERS
-from areal_conf.schema import EXPERIMENTS
+from areal_conf.spec.backends import BACKENDS, DIMENSIONS
 
 DOCS = Path(__file__).parent
 CONF = DOCS.parent / "conf"
@@ -149,7 +149,7 @@ def commands() -> str:
             add_help=False,
             formatter_class=lambda prog: argparse.HelpFormatter(prog, width=96),
         )
-        importlib.import_module(f"areal_conf.{module}").add_arguments(parser)
+        importlib.import_module(f"areal_conf.cli.{module}").add_arguments(parser)
         out += [f"## areal-conf {name}", "", f"{doc[0].upper()}{doc[1:]}.", ""]
         out += ["```text", _help(parser), "```", ""]
     return "\n".join(out)

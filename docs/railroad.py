@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from areal_conf.backends import BACKENDS, DIMENSIONS, SECTIONS
+from areal_conf.spec.backends import BACKENDS, DIMENSIONS, SECTIONS
 
 R = 10
 """Radius of the curves, in pixels; also half of a box's height less 2."""

@@ -24,7 +24,7 @@ _MANY_GPUS = 512
 
 def parser(text: str) -> None:
     """A backend string is an allocation with one canonical form, or an error that helps."""
-    from areal_conf.syntax import _Parser, _read
+    from areal_conf.spec.parser import _Parser, _read
 
     assert _read(text) in (None, _Parser(text).spec())
     try:
@@ -55,8 +55,8 @@ def dialects(text: str) -> None:
 
 def patterns(text: str) -> None:
     """A layout pattern lists each valid layout once, of exactly its GPUs, or is refused."""
-    from areal_conf.layouts import layouts
-    from areal_conf.syntax import parse_pattern
+    from areal_conf.search_space import layouts
+    from areal_conf.spec.parser import parse_pattern
 
     try:
         pattern = parse_pattern(text)
@@ -79,7 +79,7 @@ def patterns(text: str) -> None:
 
 def overrides(text: str) -> None:
     """Overrides as typed stay what they are when typed again; quoting loses nothing."""
-    from areal_conf.overrides import as_typed, for_hydra, quoted
+    from areal_conf.config.overrides import as_typed, for_hydra, quoted
 
     once = as_typed([text, f"actor.backend={text}", f"allocation_mode={text}"])
     assert as_typed(once) == once
@@ -102,8 +102,8 @@ def migration(text: str) -> None:
     """A config is migrated to YAML that needs no second migration, or left alone with a reason."""
     import yaml
 
-    from areal_conf.legacy_uses import command_lines, python_uses
-    from areal_conf.yaml_migration import migrate_yaml
+    from areal_conf.migrate.config import migrate_yaml
+    from areal_conf.migrate.usages import command_lines, python_uses
 
     for use in (*command_lines(text), *python_uses(text)):
         check_error(use.error, None, ("AC5",))
@@ -129,7 +129,7 @@ def migration(text: str) -> None:
 
 def lint(text: str) -> None:
     """Any file can be linted; what is found has a place in it."""
-    from areal_conf.lint import lint_file
+    from areal_conf.lint.linter import lint_file
 
     # A file in memory: its path is the same every time, as libFuzzer looks at what is compared.
     with open(os.memfd_create("yaml"), "wb") as file:

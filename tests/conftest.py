@@ -10,7 +10,7 @@ from cluster import ray_cluster as ray_lab
 from cluster import slurm as slurm_lab
 from hypothesis import Phase, settings
 
-from areal_conf import allocation
+from areal_conf.spec import allocation
 
 # Machines that run tests are busy: a deadline would fail tests for what others do meanwhile. In CI
 # the examples are the same every time; new ones are looked for elsewhere.

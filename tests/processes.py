@@ -37,10 +37,10 @@ def fill_the_disk() -> None:
 
 SEVERAL = """
 import json, os, sys
-from areal_conf import cli
+from areal_conf.cli import entry
 for columns, arguments in json.loads(sys.argv[1]):
     os.environ["COLUMNS"] = columns
-    status = cli.main(arguments)
+    status = entry.main(arguments)
     for stream in (sys.stdout, sys.stderr):
         print("\\f", status, sep="", end="\\f", file=stream, flush=True)
 """

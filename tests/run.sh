@@ -92,7 +92,7 @@ fuzz() { # the same inputs every time; skipped with a reason where atheris canno
   .venvs/fuzz/bin/python fuzz/run.py --runs 2000
 }
 
-mutants() { # mutation testing: hours. MUTANTS='areal_conf.packing.*' tests/run.sh mutants: one module
+mutants() { # mutation testing: hours. MUTANTS='areal_conf.planning.packing.*' tests/run.sh mutants: one module
   environment mutants -e '.[test]' 'hydra-core==1.3.*' 'omegaconf==2.3.*' mutmut==3.8.1
   .venvs/mutants/bin/mutmut run ${MUTANTS:+"$MUTANTS"}
   .venvs/mutants/bin/mutmut results | grep -v 'not checked' || true

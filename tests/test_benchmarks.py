@@ -7,11 +7,10 @@ import importlib.util
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 PAGE = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
 TABLES = [p.stem for p in sorted(BENCHMARKS.glob("*.py")) if p.stem not in ("run", "measure")]

@@ -10,15 +10,9 @@ from typing import Any
 import pytest
 
 from areal_conf import AllocationError, ModelAllocation
-from areal_conf.backends import BACKENDS, Sizes
-from areal_conf.engine_args import (
-    FRAMEWORKS,
-    TARGETS,
-    add_arguments,
-    as_mapping,
-    engine_args,
-    run,
-)
+from areal_conf.cli.engine_args import add_arguments, run
+from areal_conf.engine_args import FRAMEWORKS, TARGETS, as_mapping, engine_args
+from areal_conf.spec.backends import BACKENDS, Sizes
 
 VERL = "actor_rollout_ref."
 MEGATRON = "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 2 "

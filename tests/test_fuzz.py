@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "fuzz"))
-import targets  # noqa: E402
+import targets
 
 INPUTS = sorted(path for path in targets.CORPUS.glob("*/*"))
 _SLOWEST = 1.0

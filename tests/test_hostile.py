@@ -23,7 +23,8 @@ from omegaconf import OmegaConf
 from processes import commands
 
 import areal_conf
-from areal_conf import AllocationError, AllocationMode, ModelAllocation, cli, plan, resolvers
+from areal_conf import AllocationError, AllocationMode, ModelAllocation, plan, resolvers
+from areal_conf.cli import entry
 
 BASE: dict[str, Any] = {
     "scheduler": {"type": "local"},
@@ -195,14 +196,14 @@ def _shown(config: Any, launcher: str | None) -> str:
 
     from rich.console import Console
 
-    from areal_conf import render
+    from areal_conf.report import terminal
 
     try:
         made = plan(config, launcher=launcher)
     except AllocationError as error:
         return "".join(map(str, error.errors)) + repr(error)
     page = StringIO()
-    render.diagnostics(made, Console(file=page, width=300))
+    terminal.diagnostics(made, Console(file=page, width=300))
     errors = "".join(str(d.error()) for d in (*made.errors, *made.warnings))
     return made.model_dump_json() + errors + page.getvalue()
 
@@ -278,7 +279,7 @@ def test_a_secret_that_names_a_missing_config_is_not_printed(
     (tmp_path / "db").mkdir()
     (tmp_path / "c.yaml").write_text("defaults: [engines: mine]\n")
     leak.write_text('defaults: [{/db: "${oc.env:TOKEN}"}, _self_]\nactor: {backend: "fsdp:d8"}\n')
-    assert cli.main(["plan", str(tmp_path / "c.yaml")]) == 1
+    assert entry.main(["plan", str(tmp_path / "c.yaml")]) == 1
     shown = capsys.readouterr().err
     assert "AC320" in shown
     assert "db/${oc.env:TOKEN}" in shown
@@ -332,7 +333,7 @@ def test_files_that_blow_up_are_refused(
         file = tmp_path / f"{name}.yaml"
         file.write_text(text)
         for command in ("check", "migrate", "plan"):
-            status = cli.main([command, str(file)])
+            status = entry.main([command, str(file)])
             assert status in (0, 1), (name, command, capsys.readouterr().err)
     assert not (tmp_path / "pwned").exists()
 
@@ -434,7 +435,7 @@ def test_closed_streams_end_without_a_traceback(closed: str, tmp_path: Path) -> 
 
 def test_no_file_becomes_a_stream_that_was_closed(tmp_path: Path) -> None:
     """Every child process would write to it."""
-    code = "from areal_conf import cli; cli.main(['--version']); f = open('f', 'w'); "
+    code = "from areal_conf.cli import entry; entry.main(['--version']); f = open('f', 'w'); "
     code += "print(f.fileno(), file=f)"
     script = '"$@" 0<&- 1>&- 2>&-'
     subprocess.run(
@@ -505,7 +506,7 @@ def test_sixteen_threads_read_the_same() -> None:
     good = [f"megatron:d{d}t{t}e{e}" for d in (2, 4, 8) for t in (1, 2, 4) for e in (1, 2)]
     bad = ["fsdp:d4p2", "torch:d8", "sglang:(d4", "d4"]
     ModelAllocation.from_str("fsdp:d8")
-    from areal_conf import allocation
+    from areal_conf.spec import allocation
 
     def work(seed: int) -> list[str]:
         out = []

@@ -22,15 +22,15 @@ from pathlib import Path
 import pytest
 import yaml
 from hydra_app import HYDRA_MAIN, App
+from paths import FAKES
 
-from areal_conf import cli
+from areal_conf.cli import entry
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux")
 
 LONG = "AREAL_CONF_KILLS" in os.environ
 KILLS = int(os.environ.get("AREAL_CONF_KILLS", "6"))
 SEED = os.environ.get("AREAL_CONF_SEED", "1")
-FAKES = Path(__file__).parent / "fakes"
 PATIENCE = 180.0
 BY_SIGNAL = [(signal.SIGKILL, KILLS), (signal.SIGTERM, KILLS // 3), (signal.SIGINT, KILLS // 3)]
 
@@ -91,11 +91,11 @@ class Run:
         """Processes of this run, with their commands."""
         mark = f"KILL_TEST={self.mark}".encode()
         found = {}
-        for entry in filter(str.isdigit, os.listdir("/proc")):
+        for name in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError):
-                folder = Path("/proc", entry)
+                folder = Path("/proc", name)
                 if mark in (folder / "environ").read_bytes().split(b"\0"):
-                    found[int(entry)] = (folder / "cmdline").read_text().replace("\0", " ")
+                    found[int(name)] = (folder / "cmdline").read_text().replace("\0", " ")
         return found
 
 
@@ -141,7 +141,7 @@ def test_migrate(tmp_path: Path) -> None:
         assert found.keys() == {*old, *leftovers}
         assert all(found[name] in (old[name], new[name]) for name in old), moment
         halfway += old != {name: found[name] for name in old} != new
-        assert cli.main(["migrate", "--write", str(tree)]) == 0
+        assert entry.main(["migrate", "--write", str(tree)]) == 0
         assert contents(tree) == new
         shutil.rmtree(tree)
     print(f"{halfway} migrations were killed between the first file and the last")
@@ -191,15 +191,16 @@ OVER_AND_OVER = """
 import os, signal, sys, time
 from pathlib import Path
 from omegaconf import OmegaConf
-from areal_conf import cli, plan
-from areal_conf.app import _save
-from areal_conf.launch import prepare
+from areal_conf import plan
+from areal_conf.cli import entry
+from areal_conf.app.callbacks import _save
+from areal_conf.areal.job import prepare
 
 def write(spec):
     config = ["config.yaml", f"actor.backend={spec}"]
-    assert cli.main(["export", *config, "-o", "export.yaml"]) == 0
+    assert entry.main(["export", *config, "-o", "export.yaml"]) == 0
     for form in ("json", "svg"):
-        assert cli.main(["plan", *config, f"--format={form}", "-o", f"plan.{form}"]) == 0
+        assert entry.main(["plan", *config, f"--format={form}", "-o", f"plan.{form}"]) == 0
     cfg = OmegaConf.merge(OmegaConf.load("config.yaml"), {"actor": {"backend": spec}})
     _save(plan(cfg), Path())
     prepare(cfg, "local", "train.py", Path("job")).write()

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from areal_conf import AllocationError, ModelAllocation, joint_layouts, layouts
-from areal_conf.backends import BACKENDS, Sizes
-from areal_conf.layouts import nothing_valid
 from areal_conf.model import ModelFacts, fits
 from areal_conf.resolvers import register
+from areal_conf.search_space import nothing_valid
+from areal_conf.spec.backends import BACKENDS, Sizes
 
 ALL = {name: f"{name}:{''.join(f'{x}*' for x in row.dims)}" for name, row in BACKENDS.items()}
 FOLDED = {x: f"{x}:attn:d*t*p*c*|ffn:t*e*" for x in ("megatron", "archon")}

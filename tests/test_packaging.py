@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 from hydra_app import HYDRA_MAIN, App
+from paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.packaging
 
 LOOK = """

@@ -20,14 +20,17 @@ from hydra_app import AREAL_MAIN, HYDRA_MAIN, App
 from processes import commands, environment, fill_the_disk, heed_permissions
 
 import areal_conf
-from areal_conf import AllocationError, ModelAllocation, Plan, launch, lint, plan, yaml_text
-from areal_conf.app import PlanRefused
+from areal_conf import AllocationError, ModelAllocation, Plan, plan
+from areal_conf.app.preflight import PlanRefused
+from areal_conf.areal import runner
+from areal_conf.areal.hydra_jobs import JobFailedError
 from areal_conf.errors import Finding
 from areal_conf.files import FileChangedError
-from areal_conf.launch_jobs import JobFailedError
-from areal_conf.legacy import AllocationModeDeprecationWarning
-from areal_conf.sweeps import SweepError
-from areal_conf.yaml_migration import _LeftAloneError
+from areal_conf.legacy.carry_over import AllocationModeDeprecationWarning
+from areal_conf.lint import linter
+from areal_conf.migrate import document
+from areal_conf.migrate.config import _LeftAloneError
+from areal_conf.sweeps.axes import SweepError
 
 LEGACY = "allocation_mode: sglang:d4+fsdp:d4\nactor: {path: x}\nrollout: {x: 1}\n"
 EXPORT = ("export", "--launcher", "local", "config.yaml", "-o", "out.yaml")
@@ -296,24 +299,26 @@ def public_values() -> list[Any]:
         areal_conf.AllocationMode.from_str("sglang:d4+fsdp:d4"),
         areal_conf.AllocationType.COLOCATE,
         plan(config),
+        plan(config).engines["actor"],
+        plan(config).errors[0],
         *areal_conf.layouts("fsdp:d*t*@8"),
         raised(),
         SweepError.because(raised()),
         PlanRefused("no"),
         JobFailedError("no"),
         FileChangedError(Path("a")),
-        launch.StoppedError(15),
-        yaml_text.YamlError("no", 3),
-        lint._BrokenError(Finding("error", raised()), lint.Place()),
+        runner.StoppedError(15),
+        document.YamlError("no", 3),
+        linter._BrokenError(Finding("error", raised()), linter.Place()),
         _LeftAloneError([]),
         AllocationModeDeprecationWarning("no"),
     ]
 
 
 def own_classes(base: type) -> Iterator[type]:
-    for info in pkgutil.iter_modules(areal_conf.__path__):
-        if info.name != "__main__":
-            module = importlib.import_module(f"areal_conf.{info.name}")
+    for info in pkgutil.walk_packages(areal_conf.__path__, "areal_conf."):
+        if not info.name.endswith("__main__"):
+            module = importlib.import_module(info.name)
             classes = (value for value in vars(module).values() if isinstance(value, type))
             for found in classes:
                 if issubclass(found, base) and found.__module__ == module.__name__:

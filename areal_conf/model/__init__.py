@@ -6,8 +6,9 @@ Names are loaded when they are first used.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from areal_conf._lazy import lazy_names
 
 if TYPE_CHECKING:
     from areal_conf.model.check import check_model, fits
@@ -39,14 +40,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # a checker knows the names above, and no others
-
-    def __getattr__(name: str) -> Any:
-        if home := _HOMES.get(name):
-            value = getattr(importlib.import_module(f"areal_conf.model.{home}"), name)
-            globals()[name] = value
-            return value
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

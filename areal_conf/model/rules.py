@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from areal_conf.backends import BACKENDS, Sizes
 from areal_conf.model.facts import MAX_NUMBER, ModelFacts
+from areal_conf.spec.backends import BACKENDS, Sizes
 
 
 class Settings(NamedTuple):

@@ -43,10 +43,10 @@ class _ArealLauncher(Launcher):
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         """Run every job, one after the other; how each one ended."""
-        from areal_conf import launch_jobs
+        from areal_conf.areal import hydra_jobs
 
-        settings = launch_jobs.Settings(self.kind, self.script, self.model, self.areal)
-        return launch_jobs.launch(
+        settings = hydra_jobs.Settings(self.kind, self.script, self.model, self.areal)
+        return hydra_jobs.launch(
             settings, self.hydra_context, self.config, job_overrides, initial_job_idx, self.used
         )
 

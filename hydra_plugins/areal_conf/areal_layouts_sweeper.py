@@ -55,7 +55,7 @@ class ArealLayoutsSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Run the sweep; what each job returned, in its order."""
-        from areal_conf.sweep_launch import SweepRun, overrides_of
+        from areal_conf.sweeps.run import SweepRun, overrides_of
 
         assert self.config is not None
         assert self.hydra_context is not None

@@ -56,7 +56,7 @@ class ArealRayClusterLauncher(Launcher):
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
         """Run the jobs on the cluster; results in their order."""
-        from areal_conf.ray_launch import RayLaunch
+        from areal_conf.sweeps.ray import RayLaunch
 
         assert self.config is not None
         assert self.hydra_context is not None

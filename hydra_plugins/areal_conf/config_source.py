@@ -49,13 +49,13 @@ class ArealConfigSource(ConfigSource):
 
     def load_config(self, config_path: str) -> ConfigResult:
         """Build the experiment at `config_path`; it lands in the root package."""
-        from areal_conf import schema
+        from areal_conf.config import structured
 
         name = self._name(config_path)
         if name is None:
             raise ConfigLoadError(f"Config not found: {config_path}")
         return ConfigResult(
-            config=schema.build(name),
+            config=structured.build(name),
             path=self.full_path(),
             provider=self.provider,
             header={"package": "_global_"},

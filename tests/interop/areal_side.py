@@ -64,7 +64,7 @@ def load_ours(argv: list[str], cls: str) -> dict[str, Any]:
     """The same by this package's loader."""
     from areal.api import cli_args
 
-    from areal_conf.areal import load_expr_config
+    from areal_conf.areal.loader import load_expr_config
 
     return loaded(load_expr_config, argv, getattr(cli_args, cls))
 

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 import yaml
 from omegaconf import OmegaConf
+from paths import CASES
 
 from areal_conf import to_areal
-from areal_conf.composing import compose_file
+from areal_conf.config.compose import compose_file
 
 from .conftest import ArealSide
 from .jobs import NAMES, write
 
-EXAMPLES = Path(__file__).parents[3] / "shared" / "cases" / "areal-examples"
+EXAMPLES = CASES / "areal-examples"
 ON_ACTOR = {"type": "colocation", "target": "actor"}
 ENGINE = {"path": "x", **NAMES}
 MEGATRON = "megatron[actor]:attn:d4t2|ffn:t2e2"

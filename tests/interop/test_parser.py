@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import ROOT
 
 from areal_conf import AllocationError, ModelAllocation, SchedulingStrategy, to_areal
-from areal_conf.areal import spelled_for_areal
+from areal_conf.areal.export import spelled_for_areal
 
 from .conftest import ArealSide
 from .differences import DIFFERENCES, Difference
 from .strings import strings
 
-DOCS = Path(__file__).parents[2] / "docs" / "reference" / "differences.md"
+DOCS = ROOT / "docs" / "reference" / "differences.md"
 
 
 def ours(spec: str) -> dict[str, Any]:

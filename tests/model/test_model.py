@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from areal_conf import AllocationError, ModelAllocation
-from areal_conf.backends import BACKENDS
 from areal_conf.errors import CODES
 from areal_conf.model import (
     MAX_CONFIG_BYTES,
@@ -23,7 +22,8 @@ from areal_conf.model import (
     fits,
     read_model,
 )
-from areal_conf.syntax import dimension_span
+from areal_conf.spec.backends import BACKENDS
+from areal_conf.spec.parser import dimension_span
 
 QWEN25_7B: dict[str, Any] = {
     "model_type": "qwen2",

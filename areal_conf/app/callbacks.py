@@ -1,0 +1,133 @@
+"""Hydra callbacks: the check of a plan, and the resources of a job."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.experimental.callback import Callback
+
+from areal_conf.app.preflight import (
+    PlanRefused,
+    is_first_rank,
+    plan_or_refuse,
+    refuse,
+    report_of,
+    warnings_of,
+)
+from areal_conf.app.wrappers import log
+from areal_conf.errors import AllocationError, clip, counted
+from areal_conf.planning.options import PlanOptions
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from areal_conf.planning.result import Plan
+
+
+# -- the callback -------------------------------------------------------------------------------
+
+
+class PlanCallback(Callback):
+    """Hydra callback ``areal_plan``: plans each job, logs the plan, and stops a bad one.
+
+    Writes ``allocation.json`` and ``allocation.svg`` into the job's output directory. It ends the
+    process with SystemExit, since Hydra turns other exceptions of a callback into warnings.
+
+    Args:
+        root: dotted path of the package that holds the experiment.
+        launcher: an SPMD launcher of AReaL: local, ray or slurm.
+        model: a Hugging Face ``config.json`` to hold the layouts to.
+    """
+
+    def __init__(
+        self, root: str = "", launcher: str | None = None, model: str | None = None
+    ) -> None:
+        self.options = PlanOptions(root, launcher, model)
+
+    def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Plan the job that is about to start."""
+        try:
+            self._check(config)
+        except PlanRefused:
+            raise SystemExit(1) from None
+        except Exception as error:  # Hydra would start the job without the check
+            print(f"areal_plan cannot check this job: {_named(error)}", file=sys.stderr, flush=True)
+            raise SystemExit(1) from None
+
+    def _check(self, config: DictConfig) -> None:
+        made = plan_or_refuse(config, self.options)
+        if is_first_rank():
+            _save(made, Path(config.hydra.runtime.output_dir))
+            for line in _summary(made):
+                log.info(line)
+        if made.errors:
+            refuse(report_of(made))
+        for line in warnings_of(made):
+            log.warning("%s", line)
+
+
+def _named(error: Exception) -> str:
+    return clip(f"{type(error).__name__}: {error}", 300)
+
+
+def _save(made: Plan, directory: Path) -> None:
+    """Write the plan's files. Where that fails it is told: it neither starts nor stops a job."""
+    from areal_conf.files import write_atomically
+    from areal_conf.report import svg
+
+    try:
+        write_atomically(directory / "allocation.json", made.model_dump_json(indent=2) + "\n")
+        write_atomically(directory / "allocation.svg", svg.render(made))
+    except OSError as error:
+        log.warning("the plan cannot be written to %s: %s", directory, error.strerror or error)
+
+
+def _summary(made: Plan) -> list[str]:
+    lines = [
+        f"{name}: {engine.spec or '-'} on {counted(engine.gpus, 'GPU')}"
+        + (f", colocated with {engine.colocated_with}" if engine.colocated_with else "")
+        + (f", inactive ({engine.inactive_because})" if engine.inactive_because else "")
+        for name, engine in made.engines.items()
+    ]
+    total = counted(made.total_gpus, "GPU")
+    lines.append(f"total: {total}" + (f" of {made.cluster.gpus:,}" if made.cluster else ""))
+    return lines
+
+
+# -- what a launcher asks for ---------------------------------------------------------------------
+
+
+class ResourcesCallback(Callback):
+    """Hydra callback of ``hydra/launcher=areal_submitit``: a short error in place of a long stack.
+
+    hydra-submitit-launcher reads nodes and GPUs once, from the config before the sweep; where that
+    has no plan, Hydra prints the stack of everything that was resolved on the way there.
+    """
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Read what the launcher will read, unless the sweeper sets it job by job."""
+        from omegaconf.errors import OmegaConfBaseException
+
+        if str(config.hydra.sweeper.get("_target_")).endswith(".ArealLayoutsSweeper"):
+            return
+        try:
+            _ = config.hydra.launcher.nodes, config.hydra.launcher.gpus_per_node
+        except OmegaConfBaseException as failed:
+            error: BaseException | None = failed
+            while error is not None and not isinstance(error, AllocationError):
+                error = error.__context__
+            if error is None:
+                raise
+            print(_before_the_sweep(error).describe(), file=sys.stderr, flush=True)
+            raise SystemExit(1) from None
+
+
+def _before_the_sweep(error: AllocationError) -> AllocationError:
+    """`error` of a config without what is swept, from which a launcher takes its resources."""
+    return error.reworded(
+        f"the launcher asks for what the config says before the sweep: {error.message}",
+        "write hydra/sweeper=areal_layouts, which asks for what each job of a sweep needs, or "
+        f"mend the config itself: {error.hint}",
+    )

@@ -1,0 +1,170 @@
+"""Before a job: its plan is made, reported, and the job refused where the plan has errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from hydra.errors import CompactHydraException
+
+from areal_conf.config.view import whole_number
+from areal_conf.errors import AllocationError, counted
+from areal_conf.legacy.carry_over import warn_once
+from areal_conf.planning.options import PlanOptions
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from areal_conf.planning.result import Plan
+
+
+def slurm_mismatch() -> AllocationError | None:
+    """AC308: this Slurm job was given other nodes or GPUs than its launcher's config now says."""
+    asked = _asked()
+    if asked is None:
+        return None
+    nodes, gpus = asked
+    has_nodes, has_gpus = _given("SLURM_JOB_NUM_NODES"), _given("SLURM_GPUS_PER_NODE")
+    if has_nodes in (None, nodes) and has_gpus in (None, gpus):
+        return None
+    given, needed = _shown(has_nodes, has_gpus), _shown(nodes, gpus)
+    return AllocationError(
+        "AC308",
+        f"Slurm gave this job {given}, its layout needs {needed}",
+        path="hydra.launcher",
+        hint="write hydra/sweeper=areal_layouts, which asks for what each job of a sweep needs",
+    )
+
+
+def _asked() -> tuple[int, int | None] | None:
+    """Nodes and GPUs of each by the job's own config; None where submitit did not submit it."""
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf.errors import OmegaConfBaseException
+
+    if "SLURM_JOB_ID" not in os.environ or not HydraConfig.initialized():
+        return None
+    launcher = HydraConfig.get().launcher
+    if not str(launcher.get("_target_")).endswith(".SlurmLauncher"):
+        return None
+    try:
+        return launcher.nodes, launcher.gpus_per_node
+    except OmegaConfBaseException:  # the plan has errors, and they are told
+        return None
+
+
+def _given(variable: str) -> int | None:
+    return whole_number(os.environ.get(variable, ""))
+
+
+def _shown(nodes: int | None, gpus: int | None) -> str:
+    count = "? nodes" if nodes is None else counted(nodes, "node")
+    return count if gpus is None else f"{count} of {counted(gpus, 'GPU')}"
+
+
+_UNKNOWN = ("AC316", "AC357", "AC362")
+"""Codes for what a config does not say. Apps that are no scripts of AReaL never say it, and need
+not hear of it at each start; ``areal-conf plan`` tells."""
+
+
+class PlanRefused(CompactHydraException):
+    """The plan of one job of a sweep has errors, and its task was not entered.
+
+    The errors were printed where the job was refused. Sweepers and launchers see a failed job, as
+    from any exception of a task.
+    """
+
+
+def prepared(cfg: DictConfig, options: PlanOptions) -> Plan:
+    """The plan of `cfg`, into which a legacy ``allocation_mode`` is carried over first."""
+    from areal_conf.planning.result import planned
+
+    made = planned(cfg, options)
+    if is_first_rank():
+        warn_once(made.carried)
+    _fill_in(cfg, made)
+    mismatch = _world_size_mismatch(made) or slurm_mismatch()
+    if mismatch is not None:
+        made = made.with_error(mismatch)
+    return made
+
+
+def _fill_in(cfg: DictConfig, made: Plan) -> None:
+    """Write the backends that ``allocation_mode`` gave into the config the task will see."""
+    from omegaconf import OmegaConf, read_write
+
+    for path, spec in made.filled_in().items():
+        section = OmegaConf.select(cfg, path.rpartition(".")[0])
+        with read_write(section):
+            OmegaConf.update(cfg, path, spec, force_add=True)
+
+
+# -- torchrun -----------------------------------------------------------------------------------
+
+
+def is_first_rank() -> bool:
+    """Whether this process speaks for all: rank 0 under torchrun, or no torchrun at all."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _world_size_mismatch(made: Plan) -> AllocationError | None:
+    """AC308: torchrun started another number of ranks than the actor has."""
+    started = whole_number(os.environ.get("WORLD_SIZE", ""))
+    actor = made.engines.get("actor")
+    if "RANK" not in os.environ or started is None or actor is None or not actor.spec:
+        return None
+    if started == actor.world_size:
+        return None
+    ranks = counted(started, "rank")
+    return AllocationError(
+        "AC308",
+        f"torchrun started {ranks} (WORLD_SIZE), the actor has {actor.world_size}",
+        text=actor.spec,
+        path="actor.backend",
+        hint=f"start {counted(actor.world_size, 'rank')}, or write a backend of {started}",
+    )
+
+
+def plan_or_refuse(cfg: DictConfig, options: PlanOptions) -> Plan:
+    try:
+        return prepared(cfg, options)
+    except (AllocationError, OSError) as error:  # OSError: of a model's file
+        refuse(str(error))
+        raise AssertionError("unreachable") from error
+
+
+def report_of(made: Plan) -> str:
+    return "\n".join(d.error().describe() for d in made.errors)
+
+
+def warnings_of(made: Plan) -> Iterator[str]:
+    """What is odd about a plan that may start, and what to do about it; not what is unknown, nor
+    what `warn_once` has told of an ``allocation_mode``."""
+    for one in made.warnings if is_first_rank() else ():
+        if one.code not in _UNKNOWN and not one.code.startswith("AC5"):
+            where = f"{one.path}: " if one.path else ""
+            yield f"{where}{one.code}: {one.message} ({one.hint})"
+
+
+def refuse(report: str) -> None:
+    """Print why on stderr, from the first rank alone, and stop this job."""
+    job = _job_name()
+    if is_first_rank():
+        print(f"{job}:\n{report}" if job else report, file=sys.stderr, flush=True)
+    if job is None:
+        raise SystemExit(1)
+    raise PlanRefused("The plan of this job has errors: it was not started.")
+
+
+def _job_name() -> str | None:
+    """Number and overrides of this job of a sweep; None outside of one."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    if not HydraConfig.initialized():
+        return None
+    cfg = HydraConfig.get()
+    if cfg.mode != RunMode.MULTIRUN:
+        return None
+    return f"job {cfg.job.num} ({cfg.job.override_dirname})"

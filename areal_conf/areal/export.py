@@ -1,0 +1,274 @@
+"""Configs as AReaL itself takes them.
+
+`to_areal` writes out what AReaL reads and does not work out itself; `load_expr_config` stands in
+for AReaL's function of that name. AReaL is imported by the latter alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from areal_conf.config.redaction import Redactor
+from areal_conf.config.versions import V1_0_4
+from areal_conf.config.view import UNSET
+from areal_conf.planning.options import PlanOptions
+from areal_conf.planning.resolve import Engine, State
+from areal_conf.planning.result import planned
+from areal_conf.spec.backends import BACKENDS
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from areal_conf.planning.result import Plan
+    from areal_conf.spec.allocation import ModelAllocation
+
+
+ConfigT = TypeVar("ConfigT")
+
+_NOT_AREALS = ("areal_plan", "hydra")
+"""Sections that are this package's or Hydra's; AReaL's loader refuses keys it does not know."""
+
+_TEACHER_KEYS = {
+    "training": ("rl_loss_weight", "distill_loss_weight"),
+    "inference": ("rl_loss_weight", "distill_loss_weight", "path", "offload"),
+}
+"""Keys of AReaL's ``TeacherConfig`` that do not belong to its engine (api/cli_args.py)."""
+
+_NAMES = {
+    role: "|".join(b.name for b in BACKENDS.values() if b.role == role)
+    for role in ("inference", "training")
+}
+_FOLDS = "|".join(b.name for b in BACKENDS.values() if b.folding)
+_AREALS_GRAMMAR = re.compile(
+    rf"""(?:{_NAMES["inference"]})(?:\[\w+\])?:(?:[dtp]\d+)+
+       | (?:{_NAMES["training"]})(?:\[\w+\])?:(?:[dtpce]\d+)+
+       | (?:{_FOLDS}):\(attn:(?:[dtpc]\d+)+\|ffn:(?:[dtpe]\d+)+\)""",
+    re.ASCII | re.VERBOSE,
+)
+"""Spellings that AReaL 1.0.4 reads as this package does (api/alloc_mode.py, ALLOCATION_GRAMMAR)."""
+
+_RESOLVER = re.compile(r"\$\{\s*([A-Za-z_][\w.]*)\s*:")
+
+
+def to_areal(
+    cfg: Any,
+    root: str = "",
+    launcher: str | None = None,
+    model: Any = None,
+    allow: Iterable[str] = (),
+    *,
+    areal: str | None = None,
+) -> DictConfig:
+    """The composed config `cfg` as AReaL takes it.
+
+    Inherited backends and those of a legacy ``allocation_mode`` are written out, each engine's
+    string is spelled as AReaL's parser reads it, and ``allocation_mode`` is filled in where an SPMD
+    launcher runs. Interpolations stay, except those that only this process can resolve. Sections
+    that AReaL does not know stay too; only ``areal_plan`` and ``hydra`` are left out.
+
+    Args:
+        cfg: DictConfig, mapping or dataclass; it is not changed.
+        root: dotted path of the package that holds the experiment.
+        launcher: an SPMD launcher of AReaL: local, ray or slurm.
+        model: as `areal_conf.plan` takes it.
+        allow: codes (AC3xx, AC4xx) of errors to count as warnings.
+        areal: version of AReaL to write for; default is the installed one, else 1.0.4.
+
+    Raises:
+        AllocationError: where the plan has errors, those that AReaL stops with at start included.
+    """
+    made = planned(cfg, PlanOptions(root, launcher, model, allow, areal, strict=True))
+    made.raise_for_errors()
+    return exported(cfg, made, root)
+
+
+def exported(cfg: Any, made: Plan, root: str = "") -> DictConfig:
+    """`cfg` as AReaL takes it, by the plan `made` of it; arguments as those of `to_areal`."""
+    from omegaconf import DictConfig, OmegaConf
+
+    config = OmegaConf.create(_Export(cfg, made, root).tree())
+    assert isinstance(config, DictConfig)
+    return config
+
+
+def spelled_for_areal(allocation: ModelAllocation, text: str) -> str:
+    """The user's `text` of a backend string, or the canonical one where AReaL misreads that.
+
+    AReaL 1.0.4 knows no name beside attn and ffn, and no dimension of size 1 that the backend
+    lacks.
+    """
+    if _AREALS_GRAMMAR.fullmatch(text):
+        return text
+    canonical = str(allocation)
+    if _AREALS_GRAMMAR.fullmatch(canonical):
+        return canonical
+    return str(replace(allocation, name=None))
+
+
+def allocation_mode(state: State) -> str:
+    """The ``allocation_mode`` that AReaL's SPMD launchers start rollout and actor by.
+
+    They know one component of each role, and read every other engine's own backend
+    (infra/launcher/local.py, ray.py, slurm.py).
+    """
+    parts = [state.engines[n] for n in ("rollout", "actor") if n in state.engines]
+    parts = [e for e in parts if e.active and e.allocation and not e.section.external]
+    specs = {e.name: spelled_for_areal(_unnamed(e), str(_unnamed(e))) for e in parts}
+    shared = next((e for e in parts if e.colocated_with in specs), None)
+    if shared is None:
+        return "+".join(specs.values())
+    # The second of two that share GPUs needs a name, which a string with attn and ffn cannot have.
+    first, second = sorted(specs, key=lambda name: ("(" not in specs[name], name == shared.name))
+    backend, _, dims = specs[second].partition(":")
+    return f"{specs[first]}|{backend}[{second}]:{dims}"
+
+
+def _unnamed(engine: Engine) -> ModelAllocation:
+    assert engine.allocation is not None
+    return replace(engine.allocation, name=None)
+
+
+class _Export:
+    """One export: the config as plain mappings and lists, changed step by step."""
+
+    def __init__(self, cfg: Any, made: Plan, root: str) -> None:
+        from omegaconf import OmegaConf
+
+        self.state = made.facts.state
+        self.areal = made.facts.areal
+        whole: Any = copy.deepcopy(cfg) if OmegaConf.is_config(cfg) else OmegaConf.create(cfg)
+        OmegaConf.set_readonly(whole, False)
+        OmegaConf.set_struct(whole, False)
+        self.write_backends(whole)
+        self.source: Any = OmegaConf.select(whole, root) if root else whole
+        self.prefix = f"{root}." if root else ""
+        self.plain: Any = OmegaConf.to_container(self.source, resolve=False, enum_to_str=True)
+        self.hidden = Redactor(whole)
+
+    def tree(self) -> Any:
+        self.write_mode()
+        for key in _NOT_AREALS:
+            self.plain.pop(key, None)
+        self.keep_meaning()
+        self.drop_unset()
+        if not self.state.experiment.own_engines and self.areal >= V1_0_4:
+            self.nest_teacher()
+        return self.plain
+
+    def write_backends(self, cfg: DictConfig) -> None:
+        """Each engine's string, where AReaL would find none or read another."""
+        from omegaconf import OmegaConf
+
+        for engine in self.state.engines.values():
+            if engine.allocation is None:
+                continue
+            wanted = spelled_for_areal(engine.allocation, engine.text)
+            try:
+                written = OmegaConf.select(cfg, engine.path) == wanted
+            except Exception:
+                written = False
+            if not written:
+                OmegaConf.update(cfg, engine.path, wanted, force_add=True)
+
+    def write_mode(self) -> None:
+        if self.state.mode == "spmd":
+            self.plain["allocation_mode"] = allocation_mode(self.state)
+        elif self.plain.get("allocation_mode", "") is None:
+            self.plain["allocation_mode"] = ""
+
+    # -- interpolations ----------------------------------------------------------------------
+
+    def keep_meaning(self) -> None:
+        """Put the value in place of each interpolation that AReaL's process would not resolve to
+        it: of other resolvers than OmegaConf's own, or leading out of what is exported."""
+        from omegaconf import OmegaConf
+
+        alone = OmegaConf.create(copy.deepcopy(self.plain))
+        self.settle(self.source, alone, self.plain)
+
+    def settle(self, node: Any, alone: Any, plain: Any) -> None:
+        for key in list(plain) if isinstance(plain, dict) else range(len(plain)):
+            value = plain[key]
+            if isinstance(value, str) and "${" in value:
+                plain[key] = self.settled(node, alone, key, value)
+            elif isinstance(value, (dict, list)):
+                self.settle(node._get_node(key), alone._get_node(key), value)
+
+    def settled(self, node: Any, alone: Any, key: Any, text: str) -> Any:
+        foreign = any(not name.startswith("oc.") for name in _RESOLVER.findall(text))
+        try:
+            value = node[key]
+        except Exception:
+            return text  # nobody can resolve it here; AReaL may, or never ask
+        if not foreign:
+            try:
+                if _plain(alone[key]) == _plain(value):
+                    return text
+            except Exception:
+                pass
+        return self.written(value)
+
+    def written(self, value: Any) -> Any:
+        """A resolved value as it is exported: what is secret in it stays an interpolation."""
+        return self.hidden.put_back(value) if isinstance(value, str) else _plain(value)
+
+    # -- unset -------------------------------------------------------------------------------
+
+    def drop_unset(self) -> None:
+        """Leave out what says nothing here and is no value of AReaL's field."""
+        for key in ("cluster", "scheduler"):
+            if self.plain.get(key, "") is None:
+                del self.plain[key]
+        cluster = self.plain.get("cluster")
+        if isinstance(cluster, dict):
+            for key in ("n_nodes", "n_gpus_per_node"):
+                if cluster.get(key, "") is None:
+                    del cluster[key]
+        for engine in self.state.engines.values():
+            self.drop_strategy(engine)
+
+    def drop_strategy(self, engine: Engine) -> None:
+        section: Any = self.plain
+        for head in engine.section.view.path.removeprefix(self.prefix).split("."):
+            section = section.get(head) if isinstance(section, dict) else None
+        if not isinstance(section, dict) or "scheduling_strategy" not in section:
+            return
+        strategy = section["scheduling_strategy"]
+        if strategy in UNSET:
+            del section["scheduling_strategy"]
+        elif isinstance(strategy, dict) and strategy.get("type", "separation") in UNSET:
+            strategy["type"] = "separation"
+
+    # -- teacher -----------------------------------------------------------------------------
+
+    def nest_teacher(self) -> None:
+        """``teacher.backend`` to ``teacher.train.backend`` or ``teacher.rollout.backend``."""
+        teacher = self.state.engines.get("teacher")
+        if teacher is None or teacher.path != f"{self.prefix}teacher.backend":
+            return
+        section, role = self.plain["teacher"], teacher.role or "training"
+        if not isinstance(section, dict):
+            return
+        kind = "rollout" if role == "inference" else "train"
+        outer = {k: section[k] for k in _TEACHER_KEYS[role] if k in section}
+        inner = {k: v for k, v in section.items() if k not in outer and k != "engine_type"}
+        self.settle_moved(inner)
+        self.plain["teacher"] = {"engine_type": kind, kind: inner, **outer}
+
+    def settle_moved(self, inner: dict[str, Any]) -> None:
+        """Relative interpolations count levels, of which there is one more now."""
+        for key, value in inner.items():
+            if isinstance(value, str) and re.search(r"\$\{\s*\.", value):
+                inner[key] = self.written(self.source["teacher"][key])
+
+
+def _plain(value: Any) -> Any:
+    from omegaconf import OmegaConf
+
+    if OmegaConf.is_config(value):
+        return OmegaConf.to_container(value, resolve=False, enum_to_str=True)
+    return value

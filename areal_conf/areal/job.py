@@ -1,0 +1,241 @@
+"""Launches a composed config: by AReaL's SPMD launchers, or by its single controller.
+
+A `Job` is planned, written into a directory of its own and handed over
+(`areal_conf.areal.runner.run_job`). AReaL's launchers end with status 1 even after a clean run, so
+that a job is judged by what the ranks of the training script did: each one records that
+(`areal_conf.areal.rank_script`).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from areal_conf.app.preflight import prepared
+from areal_conf.areal import rank_script
+from areal_conf.areal.export import exported
+from areal_conf.config.areal_defaults import DIRECTORIES, LAUNCHERS
+from areal_conf.config.view import View
+from areal_conf.errors import AllocationError, clip
+from areal_conf.files import write_atomically
+from areal_conf.planning.options import PlanOptions
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from areal_conf.planning.result import Plan
+
+
+CONTROLLER = "controller"
+"""The kind of job that runs the script itself, which starts AReaL's single controller."""
+
+LOG = "areal.log"
+_CONFIG = "areal.yaml"
+_RANK_SCRIPT = "rank.py"
+_PLAIN = re.compile(r"[\w./=@+:-]*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended.
+
+    Attributes:
+        status: exit status: 0 where every rank of the script succeeded.
+        reason: what went wrong, in one sentence; empty where nothing did.
+    """
+
+    status: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job, ready to run.
+
+    Attributes:
+        kind: local, ray, slurm or `CONTROLLER`.
+        script: the training script, as an absolute path.
+        config: what AReaL reads.
+        plan: the plan of it, without errors.
+        directory: where the job's files go.
+        environment: variables that are set for it.
+    """
+
+    kind: str
+    script: Path
+    config: DictConfig
+    plan: Plan
+    directory: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def command(self) -> list[str]:
+        """The command that is run."""
+        config = ["--config", str(self.directory / _CONFIG)]
+        if self.kind == CONTROLLER:
+            return [sys.executable, str(self.script), *config]
+        module = f"areal.infra.launcher.{self.kind}"
+        return [sys.executable, "-m", module, str(self.directory / _RANK_SCRIPT), *config]
+
+    @property
+    def inference_nodes(self) -> int:
+        """Nodes that the ray and slurm launchers give to servers."""
+        rollout, per_node = self.plan.engines.get("rollout"), self.plan.facts.per_node
+        return rollout.gpus // per_node if rollout and per_node else 0
+
+    def value(self, dotted: str) -> Any:
+        """A value of the config; AReaL's default where it is one of `DIRECTORIES` and absent.
+
+        Raises:
+            AllocationError: AC309 for an interpolation that leads nowhere.
+        """
+        value = View(self.config).select(dotted)
+        return DIRECTORIES.get(dotted) if value is None else value
+
+    def write(self) -> None:
+        """Write the job's files, and make the directories that AReaL's launchers need."""
+        from omegaconf import OmegaConf
+
+        self.directory.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.directory / _CONFIG, OmegaConf.to_yaml(self.config))
+        write_atomically(
+            self.directory / "allocation.json", self.plan.model_dump_json(indent=2) + "\n"
+        )
+        if self.kind == CONTROLLER:
+            return
+        records = self.directory / "ranks"
+        shutil.rmtree(records, ignore_errors=True)
+        records.mkdir()
+        job = json.dumps({"script": str(self.script)})
+        write_atomically(self.directory / "job.json", job)
+        source = Path(rank_script.__file__).read_bytes()
+        write_atomically(self.directory / _RANK_SCRIPT, source)
+        for key in DIRECTORIES:
+            Path(str(self.value(key))).mkdir(parents=True, exist_ok=True)
+
+    def judge(self) -> Outcome:
+        """How the ranks of the script ended."""
+        records = self.records()
+        if not records:
+            return Outcome(1, f"no rank of {self.script.name} started: see {self.log_name()}")
+        for rank, record in sorted(records.items()):
+            if record["outcome"] == "failed":
+                return Outcome(1, f"rank {rank} failed: {clip(record['error'], 300)}")
+        for rank in range(max(record["world_size"] for record in records.values())):
+            outcome = records[rank]["outcome"] if rank in records else "not started"
+            if outcome == "running":
+                outcome = "killed before it ended"
+            if outcome != "succeeded":
+                return Outcome(1, f"rank {rank} was {outcome}: see {self.log_name()}")
+        return Outcome(0)
+
+    def records(self) -> dict[int, dict[str, Any]]:
+        """What each rank recorded last."""
+        found = {}
+        for file in (self.directory / "ranks").glob("*.json"):
+            record = json.loads(file.read_text())
+            found[int(record["rank"])] = record
+        return found
+
+    def log_name(self) -> str:
+        return str(self.directory / LOG)
+
+
+def prepare(
+    cfg: DictConfig,
+    kind: str,
+    script: str | Path,
+    directory: Path,
+    model: Any = None,
+    allow: Iterable[str] = (),
+    areal: str | None = None,
+) -> Job:
+    """Plan `cfg` and everything that its launch needs; nothing is written.
+
+    A legacy ``allocation_mode`` is carried over into `cfg`.
+
+    Raises:
+        AllocationError: with everything that stops the job in `errors`.
+    """
+    launcher = kind if kind in LAUNCHERS else None
+    made = prepared(cfg, PlanOptions("", launcher, model, allow, areal, strict=True))
+    path = Path(script).absolute()
+    for error in _script_errors(path, kind):
+        made = made.with_error(error)
+    made.raise_for_errors()
+    job = Job(kind, path, exported(cfg, made), made, directory.absolute(), _environment(kind))
+    for error in _unsafe(job) if launcher else ():
+        made = made.with_error(error)
+    made.raise_for_errors()
+    return replace(job, plan=made)
+
+
+def _environment(kind: str) -> dict[str, str]:
+    """Variables that a job needs, where they are not set already.
+
+    AReaL's launchers start ``torchrun`` and ``python3`` by name, so that this interpreter's come
+    first. Ray leaves out lines of one rank that are like another's, which a log should not.
+    """
+    own = os.path.dirname(sys.executable)
+    rest = [p for p in os.environ.get("PATH", os.defpath).split(os.pathsep) if p and p != own]
+    wanted = {"PATH": os.pathsep.join([own, *rest]), "PYTHONUNBUFFERED": "1"}
+    if kind == "ray":
+        wanted["RAY_DEDUP_LOGS"] = os.environ.get("RAY_DEDUP_LOGS", "0")
+    return wanted
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+def _script_errors(script: Path, kind: str) -> Iterator[AllocationError]:
+    """AC322: no script, or none that AReaL's ray launcher can call."""
+    if not script.is_file():
+        message, hint = f"there is no script {clip(str(script), 200)}", "name a Python file"
+        yield AllocationError("AC322", message, hint=hint, text=clip(str(script), 200))
+    elif kind == "ray" and not _has_main(script):
+        message = f"the ray launcher calls main(argv) of the script, and {script.name} has no main"
+        yield AllocationError("AC322", message, hint="define main(argv) at its top level")
+
+
+def _has_main(script: Path) -> bool:
+    """Whether the script binds ``main`` at its top level, as far as can be seen."""
+    try:
+        tree = ast.parse(script.read_bytes())
+    except (SyntaxError, ValueError):
+        return True  # Python will say it better
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names = [node.name]
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [alias.asname or alias.name for alias in node.names]
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names = [node.id]
+        else:
+            continue
+        if "main" in names or "*" in names:
+            return True
+    return False
+
+
+def _unsafe(job: Job) -> Iterator[AllocationError]:
+    """AC323: AReaL's launchers join their arguments and log paths into shell commands without
+    quotes (infra/launcher/local.py, slurm.py)."""
+    named = {"the job's directory": str(job.directory)}
+    for key in ("experiment_name", "trial_name", "cluster.fileroot"):
+        named[key] = str(job.value(key))
+    for what, text in named.items():
+        bad = sorted(set(_PLAIN.sub("", text)))
+        if bad:
+            shown = " ".join(map(repr, bad[:5]))
+            message = f"{what} holds {shown}, which the launcher's shell would read"
+            hint = "use letters, digits and . _ - / = @ + : alone"
+            path = None if " " in what else what
+            yield AllocationError("AC323", message, hint=hint, text=clip(text, 200), path=path)

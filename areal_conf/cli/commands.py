@@ -1,0 +1,18 @@
+"""The table of commands."""
+
+from __future__ import annotations
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "plan": ("plan", "plan an experiment: engines, GPUs, and everything that is wrong"),
+    "explain": ("explain", "say what a backend string means, or what is wrong with it"),
+    "layouts": ("layouts", "list every layout that a pattern such as fsdp:d*t*@8 means"),
+    "check": ("check", "lint YAML files: what is wrong, at its line and column"),
+    "run": ("run", "check the plan of an AReaL command line, then become that command"),
+    "launch": ("launch", "launch one job by AReaL's launcher, and wait for its ranks"),
+    "export": ("export", "write a composed config as AReaL itself takes it"),
+    "engine-args": ("engine_args", "arguments of an engine or framework for a backend string"),
+    "migrate": ("migrate", "move configs from allocation_mode to per-engine backends"),
+    "schema": ("schema", "a JSON Schema of AReaL-style YAML, for editors"),
+    "completion": ("completion", "a script that completes areal-conf in bash, zsh or fish"),
+}
+"""Each command: the module that holds it (``add_arguments`` and ``run``), and what it does."""

@@ -1,0 +1,158 @@
+"""Composes a config as AReaL does: the file's directory is the config path.
+
+AReaL, api/cli_args.py, ``parse_cli_args``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from areal_conf.config.overrides import as_typed, meant
+from areal_conf.config.redaction import of_texts
+from areal_conf.errors import AllocationError, clip
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+_DEFAULT = Path(__file__).parents[1] / "conf" / "areal" / "default.yaml"
+"""What is planned where no config is named: the ppo experiment, to be filled by overrides."""
+
+
+_NO_SUCH_KEY = re.compile(r"Could not override|append to your default list|is not in struct")
+"""How Hydra and OmegaConf say that the config has no such key."""
+
+MAX_VALUES = 200_000
+"""Values of one file, aliases followed."""
+
+_MAX_FOLDERS = 1000
+"""Folders of a config directory that are looked through for names of the environment."""
+
+
+def compose_file(path: str | Path, overrides: Sequence[str] = ()) -> DictConfig:
+    """Compose the YAML file at `path` with `overrides`, taken as typed.
+
+    Raises:
+        OSError: the file is missing or cannot be read.
+        AllocationError: AC320 where Hydra cannot compose it.
+    """
+    file = Path(path)
+    if not stat.S_ISFIFO(file.stat().st_mode):
+        with file.open("rb"):
+            pass
+    if file.suffix != ".yaml":
+        raise AllocationError(
+            "AC320",
+            f"{clip(file.name, 120)} cannot be composed: Hydra reads files that end in .yaml",
+            hint=f"rename it to {clip(file.stem, 120)}.yaml",
+        )
+    if file.is_fifo():
+        message = f"{clip(file.name, 120)} cannot be composed: Hydra reads no pipes"
+        raise AllocationError("AC320", message, hint="write it to a file, and name that")
+    _refuse_bomb(file)
+    return compose_named(str(file.parent.absolute()), file.name, overrides)
+
+
+def _refuse_bomb(file: Path) -> None:
+    """AC320 for a file whose aliases stand for more values than memory holds: each is a copy."""
+    data = file.read_bytes()
+    if b"*" not in data or b"&" not in data:
+        return
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        top = yaml.compose(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return  # Hydra says what is wrong with it
+    todo, count = [top], 0
+    while todo:
+        node = todo.pop()
+        count += 1
+        if count > MAX_VALUES:
+            raise AllocationError(
+                "AC320",
+                f"{clip(file.name, 120)} holds more than {MAX_VALUES} values, aliases followed",
+                hint="write fewer aliases (*name) of mappings and lists that hold aliases",
+            )
+        if isinstance(node, yaml.MappingNode):
+            todo += [value for _, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            todo += node.value
+
+
+def compose_default(overrides: Sequence[str] = ()) -> DictConfig:
+    """Compose the package's ppo experiment with `overrides`, taken as typed.
+
+    Raises:
+        AllocationError: AC320 where Hydra cannot compose it.
+    """
+    return compose_named(str(_DEFAULT.parent), _DEFAULT.name, overrides)
+
+
+def compose_named(config_dir: str, config_name: str, overrides: Sequence[str] = ()) -> DictConfig:
+    """Compose the config `config_name` of the directory `config_dir`.
+
+    Raises:
+        OSError: there is no such directory.
+        AllocationError: AC320 where Hydra cannot compose it.
+    """
+    os.listdir(config_dir)
+    name = config_name.removesuffix(".yaml")
+    with _hydra(config_dir):
+        try:
+            from hydra import compose
+
+            return compose(config_name=name, overrides=as_typed(overrides))
+        except Exception as error:
+            refusal = _cannot_compose(error, config_name)
+            raise of_texts(refusal, chain(overrides, _texts_below(config_dir))) from None
+
+
+@contextmanager
+def _hydra(config_dir: str) -> Iterator[None]:
+    """Hydra on `config_dir`; an app that is running it already keeps its own."""
+    from hydra import errors, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    holder = GlobalHydra.instance()
+    outer = holder.hydra
+    holder.hydra = None
+    # Hydra 1.4 has one behaviour, and deprecates the parameter that chose it.
+    chooses = not hasattr(errors, "Hydra15MigrationWarning")
+    base: dict[str, Any] = {"version_base": "1.3"} if chooses else {}
+    try:
+        with initialize_config_dir(config_dir, job_name="areal-conf", **base):
+            yield
+    finally:
+        holder.hydra = outer
+
+
+def _texts_below(directory: str) -> Iterator[str]:
+    """What stands in the YAML files of a config directory, where a defaults list may name a
+    variable of the environment."""
+    for folder, _, names in islice(os.walk(directory), _MAX_FOLDERS):
+        for file in (Path(folder, name) for name in names if name.endswith(".yaml")):
+            with suppress(OSError):
+                if file.is_file():
+                    yield file.read_text(errors="replace")
+
+
+def _cannot_compose(error: Exception, config: str) -> AllocationError:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    cause = error.__cause__
+    detail = clip(" ".join(lines), 800)
+    if cause is not None and str(cause) not in str(error):
+        detail += f" ({clip(str(cause).splitlines()[0] if str(cause) else '', 200)})"
+    hint = "mend what is named"
+    if key := meant(error):
+        hint = f"did you mean {clip(key, 120)}? A new key needs a leading '+'"
+    elif _NO_SUCH_KEY.search(detail):
+        hint += "; a new key needs a leading '+'"
+    return AllocationError("AC320", f"{clip(config, 120)} cannot be composed: {detail}", hint=hint)

@@ -1,0 +1,135 @@
+"""Hydra overrides as people type them: `actor.backend=megatron:(attn:d4|ffn:e4)`.
+
+Hydra's override grammar refuses bare parentheses and brackets in a value and splits it at commas.
+`as_typed` puts quotes where that grammar needs them and nowhere else. It follows Hydra's own
+``OverrideLexer.g4``, which is the same in the 1.3 and 1.4 lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+
+from areal_conf.spec.backends import BACKENDS
+
+_KEY = re.compile(r"\+{0,2}(?:[^=~]*\.backend|(?:[^=~]*[.@])?allocation_mode)(?:@[^=]*)?")
+_PLAIN = re.compile(r"[A-Za-z0-9_:*@|+./\-, ]*")
+_ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+_PRIMITIVE = re.compile(
+    r"""(?:[\w/\-+.$%*@?|:\ \t]              # what may stand in a value as it is
+        | \\ [\\()\[\]{}:=,\ \t]             # an escaped character
+        | \\ (?! [\\()\[\]{}:=,\ \t] )       # a backslash that escapes nothing
+        | \$\{ [^}]+ \}                      # an interpolation
+        )+""",
+    re.ASCII | re.VERBOSE,
+)
+_FUNCTION = re.compile(r"([A-Za-z_][\w-]*)[ \t]*\(", re.ASCII)
+_TOKEN = re.compile(rf"{_QUOTED.pattern}|\\.|[,()\[\]{{}}]", re.DOTALL)
+_OPENER = {")": "(", "]": "[", "}": "{"}
+
+
+def as_typed(overrides: Sequence[str]) -> list[str]:
+    """The overrides with backend strings quoted where Hydra would refuse or split them.
+
+    Looked at are overrides whose key ends in ``.backend`` or is ``allocation_mode`` (under any
+    package, with ``+`` or ``++``); each comma-separated element of the value is taken for itself.
+    Elements that are quoted, escaped, a list, a mapping, an interpolation or a call of a function
+    (``choice(...)``) stay as they are, and so do deletions (``~key``) and all other overrides.
+    """
+    return [_typed(override) for override in overrides]
+
+
+def meant(refused: BaseException | None) -> str | None:
+    """The key that an override was meant for where Hydra found none; None where no key is near.
+
+    Hydra's error is caused by OmegaConf's, which knows the mapping that lacks the key.
+    """
+    cause = getattr(refused, "__cause__", None)
+    key, path = getattr(cause, "key", None), getattr(cause, "full_key", None)
+    mapping = getattr(cause, "parent_node", None)
+    if mapping is None or not hasattr(mapping, "keys") or not isinstance(key, str) or not path:
+        return None
+    near = get_close_matches(key, [name for name in mapping if isinstance(name, str)], n=1)
+    return f"{path.removesuffix(key)}{near[0]}" if near else None
+
+
+def quoted(text: str) -> str:
+    """`text` as a quoted element of an override, whatever is in it."""
+    quote = '"' if "'" in text and '"' not in text else "'"
+    body = re.sub(rf"(\\*){quote}", rf"\1\1\\{quote}", text)
+    trailing = len(body) - len(body.rstrip("\\"))
+    return f"{quote}{body}{body[len(body) - trailing :]}{quote}"
+
+
+def for_hydra(text: str) -> str:
+    """`text` as an element of an override: quoted only where Hydra would refuse or split it."""
+    return text if _PRIMITIVE.fullmatch(text) else quoted(text)
+
+
+def _typed(override: str) -> str:
+    key, equal, value = override.partition("=")
+    if not equal or _PLAIN.fullmatch(value) or not _KEY.fullmatch(key):
+        return override
+    pairs = _brackets(value)
+    parts = []
+    for start, end in _elements(value, pairs):
+        element = value[start:end]
+        inner = element.strip(" \t")
+        if _must_be_quoted(inner, pairs, start + element.find(inner)):
+            element = quoted(inner)
+        parts.append(element)
+    return f"{key}={','.join(parts)}"
+
+
+def _brackets(value: str) -> dict[int, int]:
+    """Where each bracket that opens at one position is closed; those never closed are left out.
+
+    What stands in quotes or behind a backslash is no bracket.
+    """
+    pairs: dict[int, int] = {}
+    opened: list[int] = []
+    waiting = dict.fromkeys("([{", 0)
+    for token in _TOKEN.finditer(value):
+        char = token[0]
+        if char in waiting:
+            opened.append(token.start())
+            waiting[char] += 1
+        elif (opener := _OPENER.get(char)) and waiting[opener]:
+            while True:
+                at = opened.pop()
+                waiting[value[at]] -= 1
+                if value[at] == opener:
+                    break
+            pairs[at] = token.start()
+    return pairs
+
+
+def _elements(value: str, pairs: dict[int, int]) -> Iterator[tuple[int, int]]:
+    """The spans between the commas that stand outside of quotes and brackets."""
+    start = closed = 0
+    for token in _TOKEN.finditer(value):
+        at = token.start()
+        if at < closed:
+            continue
+        if token[0] == ",":
+            yield start, at
+            start = at + 1
+        closed = pairs.get(at, closed)
+    yield start, len(value)
+
+
+def _must_be_quoted(element: str, pairs: dict[int, int], at: int) -> bool:
+    """Whether Hydra's grammar has no reading of `element`, which stands at `at` of the value."""
+    if not element or _PRIMITIVE.fullmatch(element) or _ESCAPED.search(element):
+        return False
+    if _QUOTED.fullmatch(element):
+        return False
+    last = at + len(element) - 1
+    if element[0] in "[{":
+        return pairs.get(at) != last
+    call = _FUNCTION.match(element)
+    if call and call[1] not in BACKENDS:
+        return pairs.get(at + call.end() - 1) != last
+    return True

@@ -1,0 +1,176 @@
+"""``areal-conf migrate``: whole trees moved from `allocation_mode` to per-engine backends.
+
+YAML files are rewritten (`areal_conf.migrate.config`); shell scripts, documents and Python code are
+only reported (`areal_conf.migrate.usages`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from areal_conf.errors import AllocationError
+from areal_conf.files import FileChangedError, is_hydra_output, write_atomically
+from areal_conf.legacy.carry_over import FIELD
+from areal_conf.migrate.config import Found, Target, migrate_yaml
+
+Kind = Literal["yaml", "lines", "python"]
+
+SUFFIXES: dict[str, Kind] = {
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".py": "python",
+    **dict.fromkeys(
+        (".sh", ".bash", ".zsh", ".sbatch", ".slurm", ".md", ".mdx", ".markdown", ".rst", ".txt"),
+        "lines",
+    ),
+}
+"""How files of a tree are read, by suffix; one without a suffix counts if it begins with ``#!``."""
+NAMES: dict[str, Kind] = dict.fromkeys(("Makefile", "Dockerfile", "justfile"), "lines")
+_SKIPPED = ("node_modules", "__pycache__", "site-packages")
+_MARKS = (FIELD, "AllocationMode")
+FEW = 200
+
+
+@dataclass
+class FileMigration:
+    """What became of one file.
+
+    Attributes:
+        path: the file.
+        old: its text.
+        new: the text it is to have; None where it stays.
+        found: what there is to tell, by line; errors are reasons why it was left alone.
+        command: the command that replaces the launcher's, where there is one.
+        data: the bytes that were read.
+        encoding: of those bytes.
+    """
+
+    path: Path
+    old: str = ""
+    new: str | None = None
+    found: list[Found] = field(default_factory=list)
+    command: str | None = None
+    data: bytes = b""
+    encoding: str = "utf-8"
+
+    @property
+    def undecided(self) -> bool:
+        """Whether something in it was left alone that has to change."""
+        return any(found.severity == "error" for found in self.found)
+
+    def write(self) -> None:
+        """Write the new text, atomically; what fails is told in `found`, and nothing is changed."""
+        if self.new is None:
+            return
+        try:
+            write_atomically(self.path, self.new.encode(self.encoding), expected=self.data)
+        except FileChangedError:
+            hint = "look at what changed it, and migrate again"
+            self._failed("AC525", "the file changed while it was being migrated", hint)
+        except OSError as error:
+            hint = "make the file and its directory writable, and migrate again"
+            self._failed("AC526", f"cannot be written: {error.strerror or error}", hint)
+
+    def _failed(self, code: str, message: str, hint: str) -> None:
+        self.found = [Found(1, "error", AllocationError(code, message, hint=hint))]
+        self.new = None
+
+
+def migrate_file(path: Path, target: Target = "controller") -> FileMigration:
+    """What is to become of one file. Nothing is written.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    data = path.read_bytes()
+    result = FileMigration(path, data=data)
+    if not _mentions(data):
+        return result
+    try:
+        result.encoding = _encoding(data)
+        result.old = data.decode(result.encoding)
+    except UnicodeDecodeError as error:
+        if kind_of(path) == "yaml":
+            line = data.count(b"\n", 0, error.start) + 1
+            message = "the file is not UTF-8, so no config is read from it"
+            hint = "save it as UTF-8, and migrate again"
+            result.found = [Found(line, "error", AllocationError("AC520", message, hint=hint))]
+        return result
+    _judge(result, target, kind_of(path) or "lines")
+    return result
+
+
+def _judge(result: FileMigration, target: Target, kind: Kind) -> None:
+    from areal_conf.migrate.usages import command_lines, python_uses
+
+    if kind == "python":
+        uses = list(python_uses(result.old))
+    else:
+        uses = list(command_lines(result.old, target))
+    if kind == "yaml":
+        migration = migrate_yaml(result.old, target)
+        result.new, result.found = migration.new, migration.found
+        uses = [use for use in uses if "command line" in use.error.message]
+        if result.new is not None and target == "controller":
+            fitting = "slurm" if migration.several_nodes else "local"
+            scheduler = migration.scheduler or fitting
+            key = "scheduler.type" if migration.has_scheduler else "+scheduler.type"
+            result.command = f"python3 SCRIPT --config {result.path} {key}={scheduler}"
+    result.found += [Found(use.line, "warning", use.error) for use in uses]
+
+
+def _mentions(data: bytes) -> bool:
+    encodings = ("utf-8", "utf-16-le", "utf-16-be")
+    return any(mark.encode(encoding) in data for mark in _MARKS for encoding in encodings)
+
+
+def _encoding(data: bytes) -> str:
+    """UTF-16 where a byte order mark says so; else UTF-8. The mark stays in the text."""
+    return {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}.get(data[:2], "utf-8")
+
+
+# -- trees --------------------------------------------------------------------------------------
+
+
+def kind_of(path: Path) -> Kind | None:
+    """How a file is read; None where it is none of ours."""
+    kind = SUFFIXES.get(path.suffix.lower()) or NAMES.get(path.name)
+    if kind or path.suffix:
+        return kind
+    try:
+        with path.open("rb") as file:
+            return "lines" if file.read(2) == b"#!" else None
+    except OSError:
+        return None
+
+
+def find_files(paths: Iterable[Path]) -> Iterator[Path]:
+    """The files to look at, each once; in directories, not those of hidden or vendored folders, nor
+    what Hydra wrote for runs and sweeps."""
+    seen: set[str] = set()
+    for path in paths:
+        for found in _below(path) if path.is_dir() else (path,):
+            real = os.path.realpath(found)
+            if real not in seen:
+                seen.add(real)
+                yield found
+
+
+def _below(directory: Path) -> Iterator[Path]:
+    for folder, names, files in os.walk(directory):
+        names[:] = sorted(
+            name
+            for name in names
+            if not name.startswith(".")
+            and name not in _SKIPPED
+            and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
+            and not is_hydra_output(os.path.join(folder, name))
+        )
+        for name in sorted(files):
+            path = Path(folder, name)
+            if path.is_file() and kind_of(path):
+                yield path

@@ -1,0 +1,173 @@
+"""Everything that is checked of a whole experiment, in one pass and without pydantic.
+
+`examine` is what `areal_conf.plan` builds on, `check_only` gives the findings alone, and
+`first_error` is what the pruning of a sweep asks for thousands of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from areal_conf.config.areal_defaults import LAUNCHERS
+from areal_conf.config.experiment import Experiment, code_list, read_experiment
+from areal_conf.config.redaction import Redactor
+from areal_conf.config.versions import areal_version
+from areal_conf.errors import AllocationError, Finding, can_be_allowed, clip, wrong_type
+from areal_conf.legacy.carry_over import FIELD, Carried, carry_over
+from areal_conf.planning.options import PlanOptions
+from areal_conf.planning.resolve import Facts, Mode, Rule, State, gather, resolve
+from areal_conf.planning.rules import cluster, launchers, models, scheduling_spec, trainer
+
+_STOPPING: tuple[Rule, ...] = (
+    cluster.has_engines,
+    cluster.known_scheduler,
+    cluster.within_budget,
+    cluster.spmd_exact,
+    cluster.whole_nodes,
+)
+"""The rules that may find an error before anything is launched or exported."""
+
+_DEFAULT = PlanOptions()
+
+
+def check_only(cfg: Any, options: PlanOptions = _DEFAULT) -> list[Finding]:
+    """The errors and warnings of a plan, without the plan; exceptions are those of a plan."""
+    return examine(cfg, options)[1]
+
+
+def examine(cfg: Any, options: PlanOptions) -> tuple[Facts, list[Finding]]:
+    """The resolved experiment, and everything found, each thing once.
+
+    What the config takes from the environment is in none of it (`areal_conf.config.redaction`), nor
+    in the exceptions, which are those of `areal_conf.plan`.
+    """
+    hidden = Redactor(cfg)
+    try:
+        facts, refused = _gathered(read_experiment(cfg, options.root), options)
+        findings = [*_found(facts, options.model), *refused]
+        found = _flat([as_allowed(finding, facts.allowed) for finding in findings])
+    except AllocationError as error:
+        raise hidden.error(error) from None
+    return facts, hidden.findings(found)
+
+
+def first_error(experiment: Experiment, model: Any = None) -> tuple[State, AllocationError | None]:
+    """The experiment resolved, and the first error of its plan; only rules that stop are asked.
+
+    `model` is that of `areal_conf.plan`, and so are the exceptions.
+    """
+    facts, refused = _gathered(experiment, _DEFAULT)
+    stopping = (finding for rule in _STOPPING for finding in rule(facts))
+    fits = models.check(facts.state, model) if model is not None else ()
+    for severity, error in chain(facts.state.findings, stopping, fits, refused):
+        if severity == "error" and error.code not in facts.allowed:
+            return facts.state, error
+    return facts.state, None
+
+
+def _gathered(experiment: Experiment, options: PlanOptions) -> tuple[Facts, list[Finding]]:
+    """The resolved experiment, and what is wrong with the codes that it allows."""
+    launcher = options.launcher
+    if launcher is not None and launcher not in LAUNCHERS:
+        raise AllocationError(
+            "AC309",
+            f"unknown launcher {clip(str(launcher))!r}",
+            text=clip(str(launcher)),
+            hint="name local, ray or slurm",
+        )
+    version = areal_version(options.areal)
+    named = _codes(options.allow)
+    path = experiment.root.at("areal_plan.allow")
+    allowed, refused = _allowed(experiment.allow, path)
+    allowed |= named
+    facts = gather(_resolve(experiment, launcher), version, options.strict)
+    return replace(facts, allowed=frozenset(allowed)), refused
+
+
+def _found(facts: Facts, model: Any) -> Iterator[Finding]:
+    """What is wrong with a resolved experiment, rule by rule."""
+    yield from facts.state.findings
+    for table in (cluster, scheduling_spec, trainer, launchers):
+        yield from table.check(facts)
+    if model is not None:
+        yield from models.check(facts.state, model)
+
+
+def resolved(experiment: Experiment) -> State:
+    """The experiment resolved, and no rule asked yet."""
+    return _resolve(experiment, None)
+
+
+def _resolve(experiment: Experiment, launcher: str | None) -> State:
+    spmd = launcher is not None or (bool(experiment.allocation_mode) and not experiment.scheduler)
+    mode: Mode = "spmd" if spmd else "single_controller"
+    if not experiment.allocation_mode:
+        return resolve(experiment, launcher, mode, Carried())
+    sections = experiment.engines
+    carried = carry_over(
+        experiment.allocation_mode,
+        {name: _unjudged(section.backend) for name, section in sections.items()},
+        spmd=spmd,
+        paths={name: section.backend_path for name, section in sections.items()},
+        path=experiment.root.at(FIELD),
+    )
+    return resolve(experiment, launcher, mode, carried)
+
+
+def _unjudged(backend: object) -> str | None:
+    """A backend as the legacy reader takes it: what is no text is judged elsewhere."""
+    return backend if isinstance(backend, str) or backend is None else repr(backend)
+
+
+def _codes(allow: Any) -> set[str]:
+    codes, refused = _allowed(code_list(allow))
+    if refused:
+        raise refused[0].error
+    return codes
+
+
+def _allowed(codes: Iterable[Any], path: str | None = None) -> tuple[set[str], list[Finding]]:
+    """Codes that may be allowed, and what is wrong with the others."""
+    good: set[str] = set()
+    bad: list[Finding] = []
+    for code in codes:
+        if not isinstance(code, str):
+            error = wrong_type(code, "a code", hint="write AC306", path=path)
+            bad.append(Finding("error", error))
+        elif can_be_allowed(code):
+            good.add(code)
+        else:
+            error = AllocationError(
+                "AC309",
+                f"{clip(code)!r} cannot be allowed: only AC3xx and AC4xx of what was read can",
+                text=clip(code),
+                path=path,
+                hint="write a code such as AC306",
+            )
+            bad.append(Finding("error", error))
+    return good, bad
+
+
+def as_allowed(finding: Finding, allowed: Collection[str]) -> Finding:
+    """`finding`, as a warning where it is an error whose code is allowed."""
+    severity, error = finding
+    if severity != "error" or error.code not in allowed:
+        return finding
+    message = f"{error.message} (allowed: {error.code} counts as a warning)"
+    return Finding("warning", error.reworded(message))
+
+
+def _flat(findings: list[Finding]) -> list[Finding]:
+    """Each finding with its companions as findings of their own, each once."""
+    out: list[Finding] = []
+    seen = set()
+    for severity, error in findings:
+        for one in error.errors:
+            key = (one.code, one.path, one.message, one.text, one.span)
+            if key not in seen:
+                seen.add(key)
+                out.append(Finding(severity, one))
+    return out

@@ -1,0 +1,461 @@
+"""The plan of a whole experiment: its engines, their GPUs, and everything that is wrong.
+
+`plan` collects; it raises only where there is no config to read. `Plan.model_dump_json` is what
+``areal-conf plan --format json`` prints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr, computed_field
+
+from areal_conf.errors import AllocationError, Finding
+from areal_conf.legacy.carry_over import Carried
+from areal_conf.planning.checks import as_allowed, examine
+from areal_conf.planning.mesh import Coordinates, Device, RankOrder
+from areal_conf.planning.options import PlanOptions
+from areal_conf.planning.placement import Placement
+from areal_conf.planning.resolve import Engine, Facts, Mode, State
+from areal_conf.spec.allocation import ModelAllocation
+from areal_conf.spec.backends import DIMENSIONS
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both say the same; what they were computed from does not count."""
+        if type(other) is not type(self):
+            return NotImplemented
+        return self.__dict__ == other.__dict__
+
+
+class Diagnostic(_Frozen):
+    """One thing found: an error of the plan, or a warning.
+
+    Attributes:
+        code: stable code, one of `areal_conf.errors.CODES`.
+        path: config path it is about; None where it is about the whole.
+        message: what is wrong.
+        hint: what to write instead.
+        text: the string at fault, as it was read.
+        span: the characters at fault in `text`.
+    """
+
+    code: str
+    path: str | None
+    message: str
+    hint: str
+    text: str
+    span: tuple[int, int]
+
+    def error(self) -> AllocationError:
+        """The diagnostic as an exception."""
+        return AllocationError(
+            self.code,
+            self.message,
+            hint=self.hint,
+            text=self.text,
+            span=self.span,
+            path=self.path,
+        )
+
+
+class Dims(_Frozen):
+    """The sizes of a layout; edp is derived."""
+
+    d: int
+    t: int
+    p: int
+    c: int
+    e: int
+    etp: int
+    edp: int
+
+
+class Cluster(_Frozen):
+    """What there is to run on."""
+
+    n_nodes: int
+    n_gpus_per_node: int
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def gpus(self) -> int:
+        """GPUs in all."""
+        return self.n_nodes * self.n_gpus_per_node
+
+
+class _Resolved(NamedTuple):
+    """What an engine of the plan was made from.
+
+    Attributes:
+        engine: the engine, resolved.
+        placement: where engines lie; None where this one lies nowhere.
+        host: the engine whose GPUs it sits on.
+    """
+
+    engine: Engine
+    placement: Placement | None
+    host: str
+
+
+class EnginePlan(_Frozen):
+    """One engine of the plan.
+
+    Attributes:
+        backend: name of the backend; None where the string is missing or wrong.
+        role: training or inference; None where neither is known.
+        spec: canonical backend string.
+        active: whether it runs.
+        dims: the sizes.
+        world_size: number of ranks.
+        gpus: GPUs reserved: 0 where colocated, inactive or served from elsewhere.
+        instances: server instances of an inference backend.
+        instance_size: GPUs of one instance.
+        inherited_from: engine whose backend it took.
+        colocated_with: engine whose GPUs it shares.
+    """
+
+    backend: str | None
+    role: Literal["inference", "training"] | None
+    spec: str | None
+    active: bool
+    dims: Dims | None
+    world_size: int
+    gpus: int
+    instances: int | None
+    instance_size: int | None
+    inherited_from: str | None
+    colocated_with: str | None
+
+    _of: _Resolved = PrivateAttr()
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def devices(self) -> list[tuple[int, int] | None]:
+        """The GPU of each rank, as (node, GPU of the node); None where no cluster is known."""
+        return self._devices
+
+    @cached_property
+    def _devices(self) -> list[Device | None]:
+        if not self.active or not self.world_size:
+            return []
+        placement, host = self._of.placement, self._of.host
+        if placement is None or host not in placement.units:
+            return [None] * self.world_size
+        return placement.devices(host)
+
+    @property
+    def name(self) -> str:
+        """Name of the engine."""
+        return self._of.engine.name
+
+    @property
+    def allocation(self) -> ModelAllocation | None:
+        """Backend and layout; None where the string is missing or wrong."""
+        return self._of.engine.allocation
+
+    @property
+    def inactive_because(self) -> str | None:
+        """Why the engine does not run; None where it does."""
+        return self._of.engine.section.inactive
+
+    @property
+    def external(self) -> bool:
+        """Whether a server outside the experiment does its work."""
+        return self._of.engine.section.external
+
+    @property
+    def order(self) -> RankOrder:
+        """The order of the engine's ranks.
+
+        Raises:
+            AllocationError: AC301 where the layout is not known.
+        """
+        return self._order
+
+    @cached_property
+    def _order(self) -> RankOrder:
+        if self.allocation is None:
+            raise AllocationError(
+                "AC301",
+                f"{self.name} has no layout to number its ranks by",
+                hint=f"write {self.name}.backend=fsdp:d8",
+            )
+        return RankOrder(self.allocation.parallel.sizes, self.allocation.role)
+
+    def coordinates(self, rank: int) -> Coordinates:
+        """Where `rank` stands in the mesh (d, p, c, t; then e, etp, edp), each from 0."""
+        return self.order.coordinates(rank)
+
+    def rank(self, d: int = 0, p: int = 0, c: int = 0, t: int = 0) -> int:
+        """The rank at these coordinates, each from 0."""
+        return self.order.rank(d, p, c, t)
+
+    def tensor_groups(self) -> list[list[int]]:
+        """Ranks that share each matrix multiplication."""
+        return self.order.dense.groups("t")
+
+    def data_groups(self) -> list[list[int]]:
+        """Ranks that hold the same part of the model and train on different data."""
+        return self.order.dense.groups("d")
+
+    def pipeline_groups(self) -> list[list[int]]:
+        """Ranks that hold the stages of one replica, first stage first."""
+        return self.order.dense.groups("p")
+
+    def context_groups(self) -> list[list[int]]:
+        """Ranks that share one sequence."""
+        return self.order.dense.groups("c")
+
+    def expert_groups(self) -> list[list[int]]:
+        """Ranks over which the experts of a layer are spread."""
+        return self.order.expert.groups("e")
+
+    def expert_tensor_groups(self) -> list[list[int]]:
+        """Ranks that share each expert's matrices."""
+        return self.order.expert.groups("etp")
+
+    def expert_data_groups(self) -> list[list[int]]:
+        """Ranks that hold the same experts."""
+        return self.order.expert.groups("edp")
+
+
+class Plan(_Frozen):
+    """The plan of an experiment.
+
+    Attributes:
+        engines: by name; servers first, as people write them.
+        total_gpus: GPUs that all engines reserve together.
+        cluster: what there is; None where it is not known.
+        mode: who starts the workers: AReaL's single controller, or an SPMD launcher.
+        errors: what stops the experiment.
+        warnings: what does not.
+    """
+
+    engines: dict[str, EnginePlan]
+    total_gpus: int
+    cluster: Cluster | None
+    mode: Mode
+    errors: list[Diagnostic]
+    warnings: list[Diagnostic]
+
+    _facts: Facts | None = PrivateAttr(default=None)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing stops the experiment."""
+        return not self.errors
+
+    @property
+    def nodes(self) -> int:
+        """Nodes needed.
+
+        Raises:
+            AllocationError: AC357 where the GPUs of a node are not known.
+        """
+        from areal_conf.planning.placement import place
+        from areal_conf.planning.resolve import demands
+
+        assert self._facts is not None
+        per_node = self._facts.per_node
+        if per_node is None:
+            raise AllocationError(
+                "AC357",
+                "the number of nodes needs cluster.n_gpus_per_node",
+                path=f"{self._facts.cluster_path}.n_gpus_per_node",
+                hint=f"write {self._facts.cluster_path}.n_gpus_per_node=8",
+            )
+        placed = self._facts.placement
+        if placed is not None and not any(None in units for units in placed.units.values()):
+            return placed.nodes()
+        return place(demands(self._facts.state), per_node, None).nodes()
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs that each of the `nodes` is asked for: what is needed where one is enough, else all.
+
+        Raises:
+            AllocationError: AC357 where the GPUs of a node are not known.
+        """
+        if self.nodes <= 1:
+            return self.total_gpus
+        assert self._facts is not None
+        return self._facts.per_node or 0
+
+    @property
+    def launcher(self) -> str | None:
+        """The SPMD launcher that was named."""
+        return self._facts.state.launcher if self._facts else None
+
+    @property
+    def scheduler(self) -> str | None:
+        """The scheduler of AReaL's single controller, where ``scheduler.type`` names one."""
+        return self._facts.state.experiment.scheduler if self._facts else None
+
+    @property
+    def facts(self) -> Facts:
+        """The resolved experiment, for what launches or exports it."""
+        assert self._facts is not None
+        return self._facts
+
+    @property
+    def carried(self) -> Carried:
+        """What a legacy ``allocation_mode`` does to the config."""
+        return self._facts.state.carried if self._facts else Carried()
+
+    def filled_in(self) -> dict[str, str]:
+        """Backends that a legacy ``allocation_mode`` gave, by their config path."""
+        if self._facts is None:
+            return {}
+        engines = self._facts.state.engines
+        return {engines[name].path: spec for name, spec in self.carried.filled.items()}
+
+    def with_error(self, error: AllocationError) -> Plan:
+        """This plan with one more error: a warning where its code is allowed."""
+        finding = Finding("error", error)
+        if self._facts is not None:
+            finding = as_allowed(finding, self._facts.allowed)
+        kind = f"{finding.severity}s"
+        changed = self.model_copy(update={kind: [*getattr(self, kind), _diagnostic(finding)]})
+        changed._facts = self._facts
+        return changed
+
+    def raise_for_errors(self) -> None:
+        """Raise the first error, carrying the others; nothing where there is none.
+
+        Raises:
+            AllocationError: with every error of the plan in `errors`.
+        """
+        if self.errors:
+            first, *others = [diagnostic.error() for diagnostic in self.errors]
+            raise first.followed_by(others)
+
+
+def plan(
+    cfg: Any,
+    root: str = "",
+    launcher: str | None = None,
+    model: Any = None,
+    allow: Iterable[str] = (),
+    *,
+    areal: str | None = None,
+    strict: bool = False,
+) -> Plan:
+    """Plan a composed config.
+
+    Args:
+        cfg: DictConfig, mapping or dataclass. Only the keys that a plan needs are resolved.
+        root: dotted path of the package that holds the experiment.
+        launcher: an SPMD launcher of AReaL: local, ray or slurm.
+        model: a Hugging Face ``config.json`` (path, directory or mapping), to hold layouts to;
+            ``"auto"`` for each engine's own; or a mapping from names of engines (``"*"`` for the
+            others) to such.
+        allow: codes (AC3xx, AC4xx) of errors to count as warnings.
+        areal: version of AReaL to judge by; default is the installed one, else 1.0.4.
+        strict: whether what AReaL refuses at start (AC31x, AC354) is an error, since something is
+            launched or exported.
+
+    Raises:
+        AllocationError: AC309 where `cfg`, `root` or another argument cannot be used. What is
+            wrong with the experiment is in the plan's `errors`.
+        OSError: a model config that was named is missing or cannot be read.
+    """
+    return planned(cfg, PlanOptions(root, launcher, model, allow, areal, strict))
+
+
+def refused(error: AllocationError) -> Plan:
+    """The empty plan of what cannot be planned at all, with everything that is wrong."""
+    return Plan(
+        engines={},
+        total_gpus=0,
+        cluster=None,
+        mode="single_controller",
+        errors=[_diagnostic(Finding("error", one)) for one in error.errors],
+        warnings=[],
+    )
+
+
+def errors_as_json(error: AllocationError) -> str:
+    """What is printed as JSON where there is no result: the errors, as a plan's JSON has them."""
+    return refused(error).model_dump_json(include={"errors"}, indent=2)
+
+
+def planned(cfg: Any, options: PlanOptions) -> Plan:
+    """`plan`, for callers that hand its options on."""
+    facts, findings = examine(cfg, options)
+    return _build(facts, findings)
+
+
+def _build(facts: Facts, findings: list[Finding]) -> Plan:
+    experiment = facts.state.experiment
+    cluster = None
+    if experiment.n_nodes is not None and experiment.n_gpus_per_node:
+        cluster = Cluster(n_nodes=experiment.n_nodes, n_gpus_per_node=experiment.n_gpus_per_node)
+    built = Plan(
+        engines={_encodable(e.name): _engine_plan(e, facts) for e in _shown_order(facts.state)},
+        total_gpus=facts.total,
+        cluster=cluster,
+        mode=facts.state.mode,
+        errors=[_diagnostic(f) for f in findings if f.severity == "error"],
+        warnings=[_diagnostic(f) for f in findings if f.severity == "warning"],
+    )
+    built._facts = facts
+    return built
+
+
+def _shown_order(state: State) -> list[Engine]:
+    return sorted(state.engines.values(), key=lambda engine: engine.name != "rollout")
+
+
+def _diagnostic(finding: Finding) -> Diagnostic:
+    e = finding.error
+    return Diagnostic(
+        code=e.code,
+        path=None if e.path is None else _encodable(e.path),
+        message=_encodable(e.message),
+        hint=_encodable(e.hint),
+        text=_encodable(e.text),
+        span=e.span,
+    )
+
+
+def _encodable(text: str) -> str:
+    """`text` without lone surrogates (bytes of a command line that are no text), which JSON has no
+    form for; each becomes one other character, so that spans hold."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
+
+
+def _engine_plan(engine: Engine, facts: Facts) -> EnginePlan:
+    allocation = engine.allocation
+    built = EnginePlan(
+        backend=allocation.backend if allocation else None,
+        role=engine.role,
+        spec=str(allocation) if allocation else None,
+        active=engine.active,
+        dims=_dims(allocation) if allocation else None,
+        world_size=engine.world_size,
+        gpus=engine.gpus,
+        instances=allocation.instances if allocation else None,
+        instance_size=allocation.instance_size if allocation else None,
+        inherited_from=engine.inherited_from,
+        colocated_with=_encodable(engine.colocated_with) if engine.colocated_with else None,
+    )
+    placed = engine.fits and not engine.section.external
+    host = facts.state.host(engine).name
+    built._of = _Resolved(engine, facts.placement if placed else None, host)
+    return built
+
+
+def _dims(allocation: ModelAllocation) -> Dims:
+    sizes = allocation.parallel.sizes
+    return Dims(
+        **{letter: getattr(sizes, letter) for letter in DIMENSIONS},
+        etp=sizes.etp,
+        edp=allocation.parallel.edp_size,
+    )

@@ -1,0 +1,709 @@
+"""The plan as a picture: nodes as boxes, GPUs as cells, each cell naming who sits on it.
+
+`render` gives one self-contained SVG document: no script, no external font or image, the same
+bytes for the same plan. Up to `MOST_NODES` nodes are drawn one by one; larger clusters are summed
+up by node shape (which engine on which GPU), one box a shape. Lengths are pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+from unicodedata import east_asian_width
+from xml.sax.saxutils import escape
+
+from areal_conf.errors import clip, counted
+from areal_conf.report.terminal import engine_notes, summary
+
+if TYPE_CHECKING:
+    from areal_conf.planning.result import EnginePlan, Plan
+
+
+MOST_NODES = 256
+"""Nodes that are drawn one by one."""
+
+MOST_CELLS = 2048
+"""GPUs of a cluster that are drawn one by one; of larger ones the shapes of nodes are drawn."""
+
+MOST_GPUS = 128
+"""GPUs of one node that are drawn; the rest is counted."""
+
+COLOURS = {
+    "rollout": "#77aadd",
+    "actor": "#ee8866",
+    "critic": "#44bb99",
+    "ref": "#eedd88",
+    "teacher": "#ffaabb",
+}
+"""Fills of the standard engines: Paul Tol's "light" scheme, made for dark text on it and told
+apart with any colour vision (personal.sron.nl/~pault)."""
+
+MORE_COLOURS = ("#99ddff", "#bbcc33", "#aaaa00", "#c9b3e6")
+"""Fills of other engines, in turn."""
+
+INK, PAPER = "#111111", "#ffffff"
+
+_WIDEST, _WIDEST_OF_MANY, _MOST_MIDDLING = 1560, 2000, 128
+_MARGIN = 24
+_GAP = 3
+_ROW = 8
+_MOST_LEGEND = 40
+
+
+class _Scale(NamedTuple):
+    """Measures that depend on how much is drawn.
+
+    Attributes:
+        name: font size of an engine's name in a cell.
+        small: font size of the coordinates below it.
+        band: height of one engine in a cell.
+        head: height of a box above its cells.
+        numbers: height of the line of GPU numbers above the cells; 0: none.
+        gutter: space between boxes.
+    """
+
+    name: float
+    small: float
+    band: int
+    head: int
+    numbers: int
+    gutter: int
+
+
+_NORMAL = _Scale(name=10.5, small=9.5, band=30, head=22, numbers=12, gutter=14)
+_DENSE = _Scale(name=9, small=8, band=24, head=17, numbers=0, gutter=9)
+_MOST_NORMAL = 32
+"""Boxes that are drawn at normal scale; more are drawn dense."""
+
+_STYLE = f"""
+.ac text{{font:11px system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;fill:{INK}}}
+.ac .h{{font-size:20px;font-weight:700}}
+.ac .s{{font-size:13px;fill:#444}}
+.ac .l{{font-size:13px}}
+.ac .b{{font-weight:700}}
+.ac .m{{font-family:ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace}}
+.ac .n{{font-weight:600;fill:#333}}
+.ac .bad{{fill:#a40000;font-weight:600}}
+.ac .box{{fill:#f1f3f5;stroke:#9aa0a6}}
+.ac .over{{stroke:#a40000;stroke-dasharray:6 3}}
+.ac .i{{fill:{PAPER};stroke:#80868b;stroke-dasharray:2 2}}
+.ac .x{{stroke:#a40000;stroke-width:2.5}}
+.ac .u{{fill:none;stroke:#444;stroke-width:2}}
+"""
+
+
+def render(plan: Plan) -> str:
+    """`plan` as an SVG document."""
+    return _Picture(plan).document()
+
+
+# -- what sits where ----------------------------------------------------------------------------
+
+
+class _Share(NamedTuple):
+    """One rank on one GPU."""
+
+    engine: int
+    rank: int
+    unit: int
+    straddles: bool
+
+
+_Cell = tuple[_Share, ...]
+
+
+class _Drawn(NamedTuple):
+    """An engine as the picture needs it."""
+
+    number: int
+    plan: EnginePlan
+    name: str
+    letters: str
+    unit: int
+
+    @property
+    def serves(self) -> bool:
+        return self.plan.role == "inference"
+
+    def label(self, ranks: Sequence[int]) -> str:
+        """Coordinates that the ranks have in common, or their range: ``d0-3 t1``."""
+        mesh = self.plan.order.dense
+        parts = []
+        for letter in self.letters:
+            size, stride = mesh.sizes[letter], mesh.strides[letter]
+            values = {rank // stride % size for rank in ranks}
+            word = "inst " if self.serves and letter == "d" else letter
+            parts.append(word + ranges_of(min(values), max(values)))
+        return " ".join(parts) or "rank 0"
+
+
+@dataclass
+class _Group:
+    """Nodes of one shape; drawn as one box.
+
+    Attributes:
+        label: which nodes.
+        cells: for each GPU, the ranks on it, on the first node of the group.
+        nodes: the cells of every node.
+        over: whether it lies beyond the cluster's nodes.
+    """
+
+    label: str
+    cells: list[_Cell]
+    nodes: list[list[_Cell]] = field(default_factory=list)
+    count: int = 1
+    over: bool = False
+
+    @property
+    def depth(self) -> int:
+        """Engines on the GPU that has most."""
+        return max((len(cell) for cell in self.cells[:MOST_GPUS]), default=1) or 1
+
+    def ranks(self, gpu: int, place: int) -> list[int]:
+        """The ranks that share a place of a GPU, over all nodes of the group."""
+        return [cells[gpu][place].rank for cells in self.nodes]
+
+
+def _drawn(plan: Plan) -> list[_Drawn]:
+    out = []
+    for index, engine in enumerate(plan.engines.values()):
+        if engine.active and engine.allocation is not None and not engine.external:
+            sizes = engine.allocation.parallel.sizes
+            serves = engine.role == "inference"
+            letters = "".join(x for x in "dpct" if getattr(sizes, x) > 1)
+            if serves and "d" not in letters:
+                letters = "d" + letters
+            unit = engine.instance_size or sizes.t
+            out.append(_Drawn(index, engine, clip(engine.name), letters, unit))
+    return out
+
+
+def _shares(engine: _Drawn) -> Iterator[tuple[tuple[int, int], _Share]]:
+    devices, unit = engine.plan.devices, engine.unit
+    for start in range(0, len(devices), unit):
+        part = devices[start : start + unit]
+        straddles = len({device[0] for device in part if device is not None}) > 1
+        for offset, device in enumerate(part):
+            if device is not None:
+                rank = start + offset
+                yield device, _Share(engine.number, rank, start // unit, straddles)
+
+
+def _groups(plan: Plan, engines: Sequence[_Drawn]) -> list[_Group]:
+    if plan.cluster is None:
+        return _groups_of_ranks(engines)
+    per_node = plan.cluster.n_gpus_per_node
+    used: dict[int, dict[int, list[_Share]]] = {}
+    for engine in engines:
+        for (node, gpu), share in _shares(engine):
+            used.setdefault(node, {}).setdefault(gpu, []).append(share)
+    cells = {
+        node: [tuple(gpus.get(gpu, ())) for gpu in range(min(per_node, MOST_GPUS))]
+        for node, gpus in sorted(used.items())
+    }
+    total = max([plan.cluster.n_nodes, *(node + 1 for node in used)])
+    idle: list[_Cell] = [()] * min(per_node, MOST_GPUS)
+    if total <= MOST_NODES and total * len(idle) <= MOST_CELLS:
+        return [
+            _Group(
+                f"node {node}" if node < plan.cluster.n_nodes else f"node {node}: beyond n_nodes",
+                cells.get(node, idle),
+                [cells.get(node, idle)],
+                over=node >= plan.cluster.n_nodes,
+            )
+            for node in range(total)
+        ]
+    return _by_shape(cells, idle, total, plan.cluster.n_nodes)
+
+
+def _by_shape(
+    nodes: dict[int, list[_Cell]], idle: list[_Cell], total: int, have: int
+) -> list[_Group]:
+    """One group for each shape of node, in the order of first nodes; those without work last."""
+    alike: dict[tuple[tuple[object, ...], bool], list[int]] = {}
+    for node, cells in nodes.items():
+        alike.setdefault((_shape(cells), node >= have), []).append(node)
+    groups = []
+    for (_, over), numbers in alike.items():
+        members = [nodes[n] for n in numbers]
+        label = _nodes_label(_spans(numbers), len(numbers)) + (": beyond n_nodes" if over else "")
+        groups.append(_Group(label, members[0], members, len(numbers), over))
+    gaps = _gaps(list(nodes), total)
+    if gaps:
+        count = sum(last - first + 1 for first, last in gaps)
+        groups.append(_Group(_nodes_label(gaps, count), idle, [idle], count))
+    return groups
+
+
+def _shape(cells: Sequence[_Cell]) -> tuple[object, ...]:
+    """What two nodes must have in common to be drawn as one."""
+    out: list[object] = []
+    before: _Cell = ()
+    for cell in cells:
+        joined = [share.unit for share in cell] == [share.unit for share in before]
+        out.append((joined, tuple((share.engine, share.straddles) for share in cell)))
+        before = cell
+    return tuple(out)
+
+
+def _spans(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    out: list[tuple[int, int]] = []
+    for number in numbers:
+        if out and out[-1][1] == number - 1:
+            out[-1] = (out[-1][0], number)
+        else:
+            out.append((number, number))
+    return out
+
+
+def _gaps(used: Sequence[int], total: int) -> list[tuple[int, int]]:
+    """The nodes of ``range(total)`` that are not in `used` (ascending)."""
+    out = []
+    start = 0
+    for node in [*used, total]:
+        if node > start:
+            out.append((start, node - 1))
+        start = node + 1
+    return out
+
+
+def _nodes_label(spans: Sequence[tuple[int, int]], count: int) -> str:
+    texts = [str(a) if a == b else f"{a}-{b}" for a, b in spans]
+    named = ", ".join(texts[:3]) + (", …" if len(texts) > 3 else "")
+    return f"node {named}" if count == 1 else f"nodes {named}: same shape x{count}"
+
+
+def _groups_of_ranks(engines: Sequence[_Drawn]) -> list[_Group]:
+    """No cluster is known: the ranks of each engine in rows, its guests on the same ranks."""
+    groups: list[_Group] = []
+    for host in engines:
+        if host.plan.colocated_with and _host_of(host, engines) is not None:
+            continue
+        guests = [e for e in engines if _host_of(e, engines) is host]
+        sharing = [host, *(g for g in guests if g.plan.world_size == host.plan.world_size)]
+        groups += _rows(host, sharing)
+    return groups
+
+
+def _host_of(engine: _Drawn, engines: Sequence[_Drawn]) -> _Drawn | None:
+    return next((e for e in engines if e.plan.name == engine.plan.colocated_with), None)
+
+
+def _rows(host: _Drawn, sharing: Sequence[_Drawn]) -> list[_Group]:
+    width = _ROW // host.unit * host.unit if host.unit <= _ROW else _ROW
+    world = host.plan.world_size
+    rows = [
+        [
+            tuple(_Share(e.number, rank, rank // e.unit, False) for e in sharing)
+            for rank in range(start, min(world, start + width))
+        ]
+        for start in range(0, world, width)
+    ]
+    if len(rows) <= MOST_NODES:
+        return [_Group(_ranks_label(host.name, row, row), row, [row]) for row in rows]
+    alike: dict[object, list[list[_Cell]]] = {}
+    for row in rows:
+        alike.setdefault(_shape(row), []).append(row)
+    return [
+        _Group(
+            f"{_ranks_label(host.name, same[0], same[-1])}: same shape x{len(same)}",
+            same[0],
+            same,
+            len(same),
+        )
+        for same in alike.values()
+    ]
+
+
+def _ranks_label(name: str, first: Sequence[_Cell], last: Sequence[_Cell]) -> str:
+    return f"{name}, ranks {ranges_of(first[0][0].rank, last[-1][0].rank)}"
+
+
+def ranges_of(first: int, last: int) -> str:
+    """``3`` or ``3-9``."""
+    return str(first) if first == last else f"{first}-{last}"
+
+
+# -- text ---------------------------------------------------------------------------------------
+
+
+def text_width(text: str, size: float) -> float:
+    """Upper estimate of the width of `text` in a common sans-serif font of `size` pixels."""
+    return size * sum(map(_em, text))
+
+
+@lru_cache(maxsize=1024)
+def _em(char: str) -> float:
+    if east_asian_width(char) in "WF" or char in "mwMW@%…":
+        return 1.02
+    if char in " ijl.,:;|!'()[]I-":
+        return 0.38
+    return 0.44 if char in "rtf" else 0.8 if char.isupper() else 0.65
+
+
+def shortened(text: str, size: float, room: float) -> str:
+    """`text`, cut with an ellipsis where it is wider than `room` pixels."""
+    if text_width(text, size) <= room:
+        return text
+    while text and text_width(text + "…", size) > room:
+        text = text[:-1]
+    return text + "…"
+
+
+def _n(value: float) -> str:
+    """A length in as few characters as it takes."""
+    return f"{value:.1f}".rstrip("0").rstrip(".")
+
+
+# -- drawing ------------------------------------------------------------------------------------
+
+
+class _Picture:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.engines = _drawn(plan)
+        self.by_index = {engine.number: engine for engine in self.engines}
+        self.fills = _fills(list(plan.engines))
+        every = _groups(plan, self.engines)
+        kept = max(1, min(MOST_NODES, MOST_CELLS // max((len(g.cells) for g in every), default=1)))
+        self.groups = every[:kept]
+        self.left_out = sum(group.count for group in every[kept:])
+        self.scale = _NORMAL if len(self.groups) <= _MOST_NORMAL else _DENSE
+        if plan.cluster is None:  # ranks, not GPUs with numbers
+            self.scale = self.scale._replace(numbers=0)
+        self.labels: dict[tuple[int, int, int], str] = {}
+        self.cell = self._cell_width()
+        columns = min(_ROW, max((len(g.cells) for g in self.groups), default=1))
+        self.box = columns * (self.cell + _GAP) - _GAP + 12
+        self.heights: set[float] = set()
+        self.out: list[str] = []
+        self.y = 0.0
+        self.width = 0.0
+
+    def document(self) -> str:
+        """The whole SVG, in ASCII, so that no encoding of a pipe or a server can spoil it."""
+        title, rest = self._title()
+        self._heading(title, rest)
+        self._legend()
+        self._grid()
+        width, height = _n(self.width + _MARGIN), _n(self.y + _MARGIN)
+        head = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="ac" width="{width}" '
+            f'height="{height}" viewBox="0 0 {width} {height}" role="img" '
+            f'aria-labelledby="ac-title ac-desc">',
+            f'<title id="ac-title">{_safe(title)}</title>',
+            f'<desc id="ac-desc">{_safe(self._description())}</desc>',
+            f"<style>{_STYLE}{self._rules()}</style>",
+            self._defs(),
+            f'<rect width="{width}" height="{height}" fill="{PAPER}"/>',
+        ]
+        page = "\n".join([*head, *self.out, "</svg>"]) + "\n"
+        return page.encode("ascii", "xmlcharrefreplace").decode("ascii")
+
+    def _title(self) -> tuple[str, str]:
+        first, _, rest = summary(self.plan)[0].partition(" · ")
+        return f"GPU plan: {first}", rest
+
+    def _description(self) -> str:
+        lines = []
+        for engine in self.plan.engines.values():
+            facts = [engine.spec or "no backend", counted(engine.gpus, "GPU")]
+            lines.append(f"{clip(engine.name)}: {', '.join([*facts, *engine_notes(engine)])}.")
+        return "Nodes are boxes, GPUs are cells. " + " ".join(lines[:_MOST_LEGEND])
+
+    def _rules(self) -> str:
+        name, small = _n(self.scale.name), _n(self.scale.small)
+        return (
+            f".ac .c text{{text-anchor:middle;font-size:{name}px;font-weight:600;"
+            "pointer-events:none}\n"
+            f".ac .c tspan{{font-size:{small}px;font-weight:400}}\n"
+            f".ac .c .g{{font-size:{small}px;font-weight:400;fill:#555}}\n"
+        ) + "".join(f".ac .e{i}{{fill:{fill}}}\n" for i, fill in enumerate(self.fills))
+
+    def _defs(self) -> str:
+        rects = "".join(
+            f'<rect id="c{_n(h)}" width="{_n(self.cell)}" height="{_n(h)}" rx="2"/>'
+            for h in sorted(self.heights)
+        )
+        return f"<defs>{rects}</defs>"
+
+    def _text(self, x: float, y: float, style: str, text: str) -> None:
+        self.out.append(f'<text class="{style}" x="{_n(x)}" y="{_n(y)}">{_safe(text)}</text>')
+
+    def _reach(self, x: float) -> None:
+        self.width = max(self.width, x)
+
+    # heading and legend
+
+    def _heading(self, title: str, rest: str) -> None:
+        self.y = _MARGIN + 16
+        self._text(_MARGIN, self.y, "h", title)
+        self._reach(_MARGIN + text_width(title, 20))
+        self.y += 20
+        self._text(_MARGIN, self.y, "s", rest)
+        self._reach(_MARGIN + text_width(rest, 13))
+        for line in self._troubles():
+            self.y += 19
+            self._text(_MARGIN, self.y, "l bad", line)
+            self._reach(_MARGIN + text_width(line, 13.5))
+        self.y += 12
+
+    def _troubles(self) -> Iterator[str]:
+        errors = self.plan.errors
+        if errors:
+            codes = ", ".join(dict.fromkeys(error.code for error in errors[:200]))
+            yield f"{counted(len(errors), 'error')}, it will not run like this: {codes}"
+        if self.plan.cluster is None:
+            return
+        for engine in self.engines:
+            without = engine.plan.devices.count(None) if engine.plan.gpus else 0
+            if without:
+                yield f"no room for {counted(without, 'rank')} of {engine.name}"
+
+    def _legend(self) -> None:
+        rows = [self._legend_row(e) for e in list(self.plan.engines.values())[:_MOST_LEGEND]]
+        styles = ("l b", "l m", "l", "l")
+        widths = [max((text_width(row[i], 13) for row in rows), default=0) + 18 for i in range(4)]
+        widths[1] = max((len(row[1]) for row in rows), default=0) * 8.2 + 18
+        for index, row in enumerate(rows):
+            self.y += 22
+            running = self.plan.engines[list(self.plan.engines)[index]].active
+            self._swatch(f"e{index}" if running else "i")
+            x = _MARGIN + 26.0
+            for text, style, width in zip(row, styles, widths, strict=True):
+                if text:
+                    self._text(x, self.y, style, text)
+                x += width
+            self._reach(x)
+        more = len(self.plan.engines) - len(rows)
+        if more:
+            self.y += 22
+            self._text(_MARGIN + 26, self.y, "l", f"and {counted(more, 'more engine')}")
+        self._key()
+        self.y += 18
+
+    def _swatch(self, style: str) -> None:
+        self.out.append(
+            f'<rect class="{style}" x="{_MARGIN}" y="{_n(self.y - 12)}" '
+            'width="16" height="16" rx="2"/>'
+        )
+
+    def _legend_row(self, engine: EnginePlan) -> tuple[str, str, str, str]:
+        name = shortened(clip(engine.name), 13, 240)
+        gpus = counted(engine.gpus, "GPU") if engine.active else "not running"
+        if engine.active and engine.colocated_with:
+            gpus = f"{engine.world_size:,} shared"
+        notes = shortened("; ".join(map(clip, engine_notes(engine))), 13, 600)
+        return name, clip(engine.spec or "", 100), gpus, notes
+
+    def _key(self) -> None:
+        """How to read a cell; only what this picture has."""
+        cells = [cell for group in self.groups for cell in group.cells]
+        split = any(len(cell) > 1 for cell in cells)
+        lines = self._key_of_labels()
+        if any(self.by_index[cell[0].engine].unit > 1 for cell in cells if cell):
+            lines.append(
+                "A bar under cells: one instance or tensor group"
+                + (" of the engine on top." if split else ".")
+            )
+        if split:
+            lines.append("A split cell is one GPU that its engines share.")
+        self.y += 6 if lines else 0
+        for line in lines:
+            self.y += 19
+            self._text(_MARGIN, self.y, "s", line)
+            self._reach(_MARGIN + text_width(line, 13))
+        if any(share.straddles for cell in cells for share in cell):
+            self.y += 24
+            self._swatch("i x")
+            what = "red frame: its instance or tensor group lies on more than one node"
+            self._text(_MARGIN + 26, self.y, "l", what)
+
+    def _key_of_labels(self) -> list[str]:
+        letters = {x for e in self.engines for x in e.letters if not (e.serves and x == "d")}
+        names = {"d": "data", "p": "pipeline", "c": "context", "t": "tensor"}
+        parts = [f"{x}: {names[x]}" for x in "dpct" if x in letters]
+        if any(e.serves for e in self.engines):
+            parts.insert(0, "inst: server instance")
+        if not parts:
+            return []
+        return [
+            "A cell is a GPU, with its engine and the place of the rank on it, counted from 0 "
+            f"({', '.join(parts)})."
+        ]
+
+    # nodes
+
+    def _cell_width(self) -> int:
+        widest = 40.0
+        for index, group in enumerate(self.groups):
+            for gpu, cell in enumerate(group.cells):
+                for place, share in enumerate(cell):
+                    label = self.by_index[share.engine].label(group.ranks(gpu, place))
+                    self.labels[index, gpu, place] = label
+                    widest = max(widest, text_width(label, self.scale.small) + 6)
+        names = [min(96.0, text_width(e.name, self.scale.name) + 6) for e in self.engines]
+        return 2 * round(min(170.0, max([widest, *names])) / 2 + 0.5)
+
+    def _grid(self) -> None:
+        step = self.box + self.scale.gutter
+        widest = _WIDEST if len(self.groups) <= _MOST_MIDDLING else _WIDEST_OF_MANY
+        across = int((widest - 2 * _MARGIN + self.scale.gutter) // step)
+        if len(self.groups) <= _MOST_NORMAL:
+            across = min(across, round((len(self.groups) * 1.2) ** 0.5))
+        across = max(1, across)
+        for start in range(0, len(self.groups), across):
+            row = self.groups[start : start + across]
+            for column, group in enumerate(row):
+                x = _MARGIN + column * step
+                self._box(start + column, group, x, self.y)
+                self._reach(x + self.box + (8 if group.count > 1 else 0))
+            stacked = any(group.count > 1 for group in row)
+            self.y += max(map(self._box_height, row)) + self.scale.gutter + (8 if stacked else 0)
+        self.y -= self.scale.gutter
+        if self.left_out:
+            self.y += 24
+            text = f"and {counted(self.left_out, 'more node')} of other shapes"
+            self._text(_MARGIN, self.y, "l", text)
+        if not self.groups:
+            self._text(_MARGIN, self.y, "l", "nothing to draw: no engine has a GPU")
+
+    def _line_height(self, group: _Group) -> int:
+        return self.scale.numbers + group.depth * self.scale.band + 8
+
+    def _hidden(self, group: _Group) -> int:
+        if self.plan.cluster is None:
+            return 0
+        return self.plan.cluster.n_gpus_per_node - len(group.cells)
+
+    def _box_height(self, group: _Group) -> int:
+        lines = -(-len(group.cells) // _ROW)
+        return self.scale.head + lines * self._line_height(group) + (16 * bool(self._hidden(group)))
+
+    def _box(self, index: int, group: _Group, x: float, y: float) -> None:
+        height = self._box_height(group)
+        over = " over" if group.over else ""
+        for back in (8, 4, 0) if group.count > 1 else (0,):
+            self.out.append(
+                f'<rect class="box{over}" x="{_n(x + back)}" y="{_n(y + back)}" '
+                f'width="{self.box}" height="{height}" rx="5"/>'
+            )
+        style = "n bad" if group.over else "n"
+        label = shortened(group.label, 11.5, self.box - 12)
+        self._text(x + 8, y + self.scale.head - 6, style, label)
+        if hidden := self._hidden(group):
+            self._text(x + 8, y + height - 7, "n", f"and {counted(hidden, 'more GPU')}")
+        shift = f"translate({_n(x + 6)},{_n(y + self.scale.head)})"
+        self.out.append(f'<g class="c" transform="{shift}">')
+        for first in range(0, len(group.cells), _ROW):
+            gpus = range(first, min(first + _ROW, len(group.cells)))
+            self._line(index, group, gpus, first // _ROW * self._line_height(group))
+        self.out.append("</g>")
+
+    def _line(self, index: int, group: _Group, gpus: range, top: int) -> None:
+        """One line of cells of a box, with numbers above and bars below."""
+        step = self.cell + _GAP
+        if self.scale.numbers:
+            self.out += [
+                f'<text class="g" x="{i * step + self.cell // 2}" y="{top + 8}">{gpu}</text>'
+                for i, gpu in enumerate(gpus)
+            ]
+        top += self.scale.numbers
+        for column, gpu in enumerate(gpus):
+            draw = self._cell if group.cells[gpu] else self._idle
+            self.out.append(f"<g>{draw(index, group, gpu, column * step, top)}</g>")
+        self._bars(group, gpus, top + group.depth * self.scale.band + 4)
+
+    def _idle(self, index: int, group: _Group, gpu: int, x: int, y: int) -> str:
+        height = group.depth * self.scale.band
+        self.heights.add(height)
+        return (
+            f"<title>idle: {self._place(group, gpu)}</title>"
+            f'<use href="#c{height}" class="i"{_at(x, y)}/>'
+            f'<text class="g" x="{x + self.cell // 2}" y="{y + height // 2 + 3}">idle</text>'
+        )
+
+    def _cell(self, index: int, group: _Group, gpu: int, x: int, y: int) -> str:
+        cell = group.cells[gpu]
+        height = group.depth * self.scale.band / len(cell)
+        self.heights.add(height)
+        centre = x + self.cell // 2
+        parts = [f"<title>{self._tooltip(group, gpu)}</title>"]
+        for place, share in enumerate(cell):
+            top = y + place * height
+            style = f"e{share.engine}" + (" x" if share.straddles else "")
+            name = shortened(self.by_index[share.engine].name, self.scale.name, self.cell - 4)
+            label = shortened(self.labels[index, gpu, place], self.scale.small, self.cell - 2)
+            parts.append(
+                f'<use href="#c{_n(height)}" class="{style}"{_at(x, top)}/>'
+                f'<text x="{centre}" y="{_n(top + height / 2 - 2)}">{_safe(name)}'
+                f'<tspan x="{centre}" dy="{_n(self.scale.small + 1)}">{_safe(label)}</tspan></text>'
+            )
+        return "".join(parts)
+
+    def _tooltip(self, group: _Group, gpu: int) -> str:
+        lines = []
+        for place, share in enumerate(group.cells[gpu]):
+            engine = self.by_index[share.engine]
+            ranks = group.ranks(gpu, place)
+            span = ranges_of(min(ranks), max(ranks))
+            line = f"{engine.name} rank{'s' if len(ranks) > 1 else ''} {span}"
+            if len(ranks) == 1:
+                line += _expert_part(engine, ranks[0])
+            lines.append(line)
+        return f"{_safe('; '.join(lines))}: {self._place(group, gpu)}"
+
+    def _place(self, group: _Group, gpu: int) -> str:
+        where = group.label.partition(":")[0]
+        return _safe(where if self.plan.cluster is None else f"{where} GPU {gpu}")
+
+    def _bars(self, group: _Group, gpus: range, y: int) -> None:
+        """Under the cells, a bar for each instance or tensor group of the first engine."""
+        step = self.cell + _GAP
+        runs: list[tuple[tuple[int, int], int, int]] = []
+        for column, gpu in enumerate(gpus):
+            cell = group.cells[gpu]
+            if not cell or self.by_index[cell[0].engine].unit == 1:
+                continue
+            key = (cell[0].engine, cell[0].unit)
+            if runs and runs[-1][0] == key and runs[-1][2] == column - 1:
+                runs[-1] = (key, runs[-1][1], column)
+            else:
+                runs.append((key, column, column))
+        if runs:
+            path = "".join(
+                f"M{first * step + 2} {y}h{(last - first) * step + self.cell - 4}"
+                for _, first, last in runs
+            )
+            self.out.append(f'<path class="u" d="{path}"/>')
+
+
+def _fills(names: Sequence[str]) -> list[str]:
+    """The colour of each engine, the same in every picture for the standard ones."""
+    out = []
+    others = 0
+    for name in names:
+        if name in COLOURS:
+            out.append(COLOURS[name])
+        else:
+            out.append(MORE_COLOURS[others % len(MORE_COLOURS)])
+            others += 1
+    return out
+
+
+def _at(x: float, y: float) -> str:
+    return (f' x="{_n(x)}"' if x else "") + (f' y="{_n(y)}"' if y else "")
+
+
+def _expert_part(engine: _Drawn, rank: int) -> str:
+    allocation = engine.plan.allocation
+    if allocation is None or not allocation.parallel.sizes.expert_mesh:
+        return ""
+    at = engine.plan.coordinates(rank)
+    return f" (experts: edp{at.edp} e{at.e} etp{at.etp})"
+
+
+def _safe(text: str) -> str:
+    return escape("".join(c if c.isprintable() else "?" for c in text))
