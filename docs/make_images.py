@@ -40,7 +40,7 @@ EXPERT_ROW = "A row is one copy of all experts. d is edp here, t is etp."
 def images() -> dict[str, str]:
     """Every picture under its file name."""
     plans = {name: svg.render(plan(config)) for name, config in CONFIGS.items()}
-    return plans | {"moe-folding.svg": folding()}
+    return plans | {"moe-folding.svg": folding(), "walk.svg": walk()}
 
 
 def folding() -> str:
@@ -58,6 +58,47 @@ def folding() -> str:
         *_panel(290, "ffn: d2 p2 t4 e2", order, order.expert, ("edp", "e", "etp"), EXPERT_ROW),
     ]
     return "\n".join([_HEAD, *out, "</svg>"]) + "\n"
+
+
+WALK = (
+    ("text", "what the user types", "cli/ config/overrides"),
+    ("allocation", "sizes, or faults with a span", "spec/"),
+    ("engines", "what the config says of each", "config/experiment"),
+    ("resolved", "backends inherited, GPUs shared", "planning/resolve"),
+    ("placed", "a node and a GPU for each rank", "planning/placement"),
+    ("judged", "what is wrong, with its path", "planning/rules"),
+    ("plan", "one value, printed as JSON", "planning/result"),
+    ("view", "table, picture, page", "report/"),
+)
+"""The way of a backend string through the package: step, what it is there, and where."""
+
+
+def walk() -> str:
+    """The steps of `WALK` from top to bottom, each with an arrow to the next."""
+    row, top = 54, 16
+    out = []
+    for place, (step, what, where) in enumerate(WALK):
+        y = top + place * row
+        out.append(
+            f'<rect x="16" y="{y}" width="130" height="34" rx="4" fill="{FILLS[place % 4]}"/>'
+            f"{_text(81, y + 22, step, 's')}{_text(166, y + 22, what)}"
+            f"{_text(430, y + 22, where, 'w')}"
+        )
+        if place:
+            out.append(f'<path d="M81 {y - 20}v16m-5 -6l5 6l5 -6"/>')
+    height = top + len(WALK) * row
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="acw" width="640" height="{height}" '
+        f'viewBox="0 0 640 {height}" role="img" aria-labelledby="acw-title">\n'
+        '<title id="acw-title">A backend string from the command line to the picture</title>\n'
+        "<style>\n"
+        '.acw text{font:13px system-ui,-apple-system,"Segoe UI","DejaVu Sans",sans-serif;'
+        f"fill:{svg.INK}}}\n.acw .s{{text-anchor:middle;font-weight:700}}\n"
+        ".acw .w{font-family:ui-monospace,monospace;font-size:12px}\n"
+        f".acw path{{fill:none;stroke:{svg.INK};stroke-width:1.5}}\n</style>\n"
+        f'<rect width="640" height="{height}" fill="{svg.PAPER}"/>'
+    )
+    return "\n".join([head, *out, "</svg>"]) + "\n"
 
 
 _HEAD = f"""\

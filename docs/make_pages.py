@@ -94,6 +94,27 @@ def dimensions() -> str:
     return _table(["letter", "dimension", "in Python"], rows)
 
 
+# -- the house -----------------------------------------------------------------------------------
+
+FOLDERS = (
+    "spec", "legacy", "config", "model", "planning", "planning.rules", "report", "app",
+    "lint", "migrate", "areal", "sweeps", "cli",
+)  # fmt: skip
+"""Folders of the package, the ground first."""
+
+
+def folders() -> str:
+    """Every folder with what it knows, from its docstring."""
+    rows = []
+    for name in FOLDERS:
+        doc = importlib.import_module(f"areal_conf.{name}").__doc__ or ""
+        what, _, knows = doc.strip().partition("\n\n")
+        rows.append(
+            [f"`{name.replace('.', '/')}/`", " ".join(what.split()), " ".join(knows.split())]
+        )
+    return _table(["folder", "what it is", "what it knows, and must not"], rows)
+
+
 # -- error codes ---------------------------------------------------------------------------------
 
 
@@ -218,6 +239,7 @@ def layouts() -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
+    "folders": folders,
     "backends": backends,
     "dimensions": dimensions,
     "errors": errors,

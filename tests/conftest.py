@@ -9,6 +9,7 @@ import pytest
 from cluster import ray_cluster as ray_lab
 from cluster import slurm as slurm_lab
 from hypothesis import Phase, settings
+from paths import TESTS
 
 from areal_conf.spec import allocation
 
@@ -25,6 +26,60 @@ settings.register_profile(
     phases=(Phase.explicit, Phase.generate),
 )
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+SLOW = {
+    "app/test_hydra_apps.py",
+    "app/test_examples.py",
+    "areal_jobs/test_launch.py",
+    "areal_jobs/test_launchers.py",
+    "cli/test_completion.py",
+    "docs/test_docs.py",
+    "docs/test_error_codes.py",
+    "docs/test_guides.py",
+    "lint/test_pre_commit.py",
+    "sweeps/test_layouts_sweeper.py",
+    "sweeps/test_stock_launchers.py",
+    "test_benchmarks.py",
+    "test_fuzz.py",
+    "test_hostile.py",
+    "test_kill.py",
+    "test_surroundings.py",
+    "test_typing.py",
+}
+"""Files whose tests start processes, or take more than a second each."""
+
+ONE_LINE = {
+    "areal_jobs/test_launch.py",
+    "config/test_json_schema.py",
+    "docs/test_error_codes.py",
+    "legacy/test_allocation_mode.py",
+    "planning/test_placement.py",
+    "report/test_svg.py",
+    "test_benchmarks.py",
+    "test_engine_args.py",
+    "test_errors.py",
+    "test_files.py",
+    "test_fuzz.py",
+    "test_kill.py",
+    "test_layouts.py",
+    "test_structure.py",
+    "test_typing.py",
+}
+ONE_LINE_FOLDERS = {"estimate", "model", "spec"}
+"""Files and folders whose subject is the same whatever Hydra is installed."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by their file, so that a stage can leave some out."""
+    for item in items:
+        if not item.path.is_relative_to(TESTS):
+            continue
+        name = item.path.relative_to(TESTS).as_posix()
+        if name in SLOW:
+            item.add_marker(pytest.mark.slow)
+        if name in ONE_LINE or name.partition("/")[0] in ONE_LINE_FOLDERS:
+            item.add_marker(pytest.mark.one_line)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,35 +1,55 @@
 #!/usr/bin/env bash
-# Sets up virtual environments below .venvs/ and runs the stages that are named; without one, the
-# first three. Usage: bash tests/run.sh [lint] [hydra13] [hydra14] [slurm] [ray] [torchrun] ...
+# Sets up virtual environments below .venvs/ and runs the stages that are named; without one: lint,
+# hydra13 and hydra14. Usage: bash tests/run.sh [quick] [lint] [hydra13] [hydra14] [slurm] [ray] ...
+# FULL=1 repeats on the second Hydra line what touches neither Hydra nor OmegaConf; CI does.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 unset PYTHONPATH
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 
 environment() { # NAME PACKAGE... : the virtual environment NAME with this package and the others
-  local name=$1
+  local name=$1 wanted
   shift
   [ -x ".venvs/$name/bin/python" ] || "${PYTHON:-python3}" -m venv ".venvs/$name"
+  wanted=$(printf '%s\n' "$PWD" "$@"; cat pyproject.toml)
+  [ "$(cat ".venvs/$name/installed" 2>/dev/null)" = "$wanted" ] && return 0
   ".venvs/$name/bin/pip" install --quiet "$@"
+  printf '%s\n' "$wanted" >".venvs/$name/installed"
 }
 
+tests() { # ENVIRONMENT MARKS ARGUMENT... : the default tests, several at a time; many of them wait
+  local name=$1 marks=$2
+  shift 2
+  ".venvs/$name/bin/python" -m pytest -q -n 3 --dist worksteal -m "$DEFAULT$marks" "$@"
+}
+DEFAULT='not (interop or slurm or ray or torch or apps or packaging or browser or models)'
+
 lint() {
-  environment hydra13 -e '.[test,lint]' 'hydra-core==1.3.*' 'omegaconf==2.3.*'
+  environment hydra13 -e '.[test,lint,joblib,submitit]' 'hydra-core==1.3.*' 'omegaconf==2.3.*'
   .venvs/hydra13/bin/ruff check .
   .venvs/hydra13/bin/ruff format --check .
   .venvs/hydra13/bin/mypy
   .venvs/hydra13/bin/lint-imports
 }
 
+quick() { # the inner loop of a change: no process is started, nothing of AReaL, half a minute
+  environment hydra13 -e '.[test,lint,joblib,submitit]' 'hydra-core==1.3.*' 'omegaconf==2.3.*'
+  tests hydra13 ' and not slow' tests
+}
+
 hydra13() {
   environment hydra13 -e '.[test,lint,joblib,submitit]' 'hydra-core==1.3.*' 'omegaconf==2.3.*'
-  .venvs/hydra13/bin/python -m pytest -n 2 tests
-  .venvs/hydra13/bin/python -m pytest -m packaging tests
+  tests hydra13 '' tests
+  packaging
+}
+
+packaging() { # the package as a wheel, as a source distribution and editable
+  .venvs/hydra13/bin/python -m pytest -q -m packaging tests
 }
 
 hydra14() { # what AReaL 1.0.4 pins
   environment hydra14 -e '.[test,joblib,submitit]' hydra-core==1.4.0.dev1 omegaconf==2.4.0.dev2
-  .venvs/hydra14/bin/python -m pytest -n 2 tests
+  tests hydra14 "$([ -n "${FULL:-}" ] || echo " and not one_line")" tests
 }
 
 slurm() { # a real Slurm
