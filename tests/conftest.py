@@ -51,7 +51,9 @@ SLOW = {
 
 ONE_LINE = {
     "areal_jobs/test_launch.py",
+    "areal_jobs/test_launchers.py",
     "config/test_json_schema.py",
+    "docs/test_docs.py",
     "docs/test_error_codes.py",
     "legacy/test_allocation_mode.py",
     "planning/test_placement.py",
@@ -61,13 +63,15 @@ ONE_LINE = {
     "test_errors.py",
     "test_files.py",
     "test_fuzz.py",
+    "test_hostile.py",
     "test_kill.py",
     "test_layouts.py",
     "test_structure.py",
+    "test_surroundings.py",
     "test_typing.py",
 }
 ONE_LINE_FOLDERS = {"estimate", "model", "spec"}
-"""Files and folders whose subject is the same whatever Hydra is installed."""
+"""Files and folders that say little more on a second Hydra line. CI runs them on both."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

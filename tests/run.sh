@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up virtual environments below .venvs/ and runs the stages that are named; without one: lint,
 # hydra13 and hydra14. Usage: bash tests/run.sh [quick] [lint] [hydra13] [hydra14] [slurm] [ray] ...
-# FULL=1 repeats on the second Hydra line what touches neither Hydra nor OmegaConf; CI does.
+# FULL=1 runs on both Hydra lines what says little more on the second one; CI sets it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 unset PYTHONPATH

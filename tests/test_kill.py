@@ -29,7 +29,7 @@ from areal_conf.cli import entry
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux")
 
 LONG = "AREAL_CONF_KILLS" in os.environ
-KILLS = int(os.environ.get("AREAL_CONF_KILLS", "6"))
+KILLS = int(os.environ.get("AREAL_CONF_KILLS", "6" if "FULL" in os.environ else "3"))
 SEED = os.environ.get("AREAL_CONF_SEED", "1")
 PATIENCE = 180.0
 BY_SIGNAL = [(signal.SIGKILL, KILLS), (signal.SIGTERM, KILLS // 3), (signal.SIGINT, KILLS // 3)]
