@@ -124,6 +124,7 @@ CODES: dict[str, str] = {
     "AC604": "a combination of a sweep cannot run",
     "AC605": "two jobs of a sweep are the same, or have the same name",
     "AC606": "layout patterns that mean too many combinations",
+    "AC710": "a card that is not known",
 }
 """Every code and its meaning. Codes are stable: a code is never used again for something else."""
 

@@ -32,7 +32,7 @@ TABLES = (
     "enumerating",
     "planning",
     "migrating",
-    "memory",
+    "resident",
 )
 PEERS = ("hydra-core", "omegaconf", "areal", "hydra-filter-sweeper", "PyYAML", "ruamel.yaml")
 INTRODUCTION = """\

@@ -13,7 +13,10 @@ from paths import ROOT
 
 BENCHMARKS = ROOT / "benchmarks"
 PAGE = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-TABLES = [p.stem for p in sorted(BENCHMARKS.glob("*.py")) if p.stem not in ("run", "measure")]
+NO_TABLES = ("run", "measure", "memory", "ranking")
+"""The script, what its tables share, and the scripts of accuracy."""
+
+TABLES = [p.stem for p in sorted(BENCHMARKS.glob("*.py")) if p.stem not in NO_TABLES]
 ROW = re.compile(r"^\| (?!what \||---).*\|$", re.M)
 HERE = r"[\d.,]+ (?:s|ms|us|ns|MiB)"
 RATIO = r"\*\*[\d.,/]+\*\* \([\d.,/]+ to [\d.,/]+\)"

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from areal_conf.errors import AllocationError, clip, wrong_type
+from areal_conf.model.known import known_model
+from areal_conf.model.sizes import Quantization, read_sizes
 
 MAX_CONFIG_BYTES = 16 * 2**20
 """Largest config.json that is read; real ones have some kilobytes."""
@@ -17,6 +19,7 @@ MAX_NUMBER = 2**31 - 1
 """Largest number that a config may hold."""
 
 _GIVE = "give a Hugging Face config.json, or the directory that holds one"
+_NAMES = "or the name of a known model, such as Qwen/Qwen3-8B"
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,24 @@ class ModelFacts:
         vision: whether the model has a vision tower.
         kv_lora_rank: rank of the latent of multi-head latent attention (MLA), None for other
             attention. MLA keeps one latent for all heads, so key/value heads do not split.
+        vocabulary: rows of the embedding; None where not said, as for all sizes below.
+        head_dim: size of one head; None: hidden / heads.
+        intermediate: inner size of a dense MLP.
+        gated_mlp: whether an MLP has three matrices (SwiGLU) or two.
+        experts_per_token: routed experts that one token goes to.
+        shared_experts: experts that every token goes to.
+        shared_intermediate: inner size of all shared experts together.
+        moe_layers: layers with routed experts; None where the model has none.
+        q_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim: sizes of MLA.
+        qk_norm: whether queries and keys are normed.
+        attention_bias, mlp_bias: whether projections have a bias.
+        layer_types: kind of each layer (full_attention, sliding_attention, linear_attention,
+            mamba ...); empty: all of one kind.
+        sliding_window: tokens that sliding attention sees.
+        mtp_layers: modules for multi-token prediction.
+        learned_positions: whether positions are an embedding.
+        quantization: how the weights are quantised, None where they are not.
+        dtype: type of the weights, empty where not said.
         model_type: the architecture, as ``model_type`` of the config; empty where not said.
         source: where the facts were read, for messages.
     """
@@ -49,6 +70,27 @@ class ModelFacts:
     tied_embeddings: bool = False
     vision: bool = False
     kv_lora_rank: int | None = None
+    vocabulary: int | None = None
+    head_dim: int | None = None
+    intermediate: int | None = None
+    gated_mlp: bool = True
+    experts_per_token: int | None = None
+    shared_experts: int | None = None
+    shared_intermediate: int | None = None
+    moe_layers: int | None = None
+    q_lora_rank: int | None = None
+    qk_nope_head_dim: int | None = None
+    qk_rope_head_dim: int | None = None
+    v_head_dim: int | None = None
+    qk_norm: bool = False
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    layer_types: tuple[str, ...] = ()
+    sliding_window: int | None = None
+    mtp_layers: int | None = None
+    learned_positions: bool = False
+    quantization: Quantization | None = None
+    dtype: str = ""
     model_type: str = ""
     source: str = ""
 
@@ -112,8 +154,9 @@ def read_model(source: ModelSource) -> ModelFacts:
     """The facts of a model.
 
     Args:
-        source: path of a Hugging Face ``config.json``, a directory that holds one, or its content
-            as a mapping, or facts read before. Nothing is fetched from a network.
+        source: path of a Hugging Face ``config.json``, a directory that holds one, its content as a
+            mapping, the name of a known model (``Qwen/Qwen3-8B``), or facts read before. Nothing is
+            fetched from a network.
 
     Raises:
         OSError: the file is missing or cannot be read (`FileNotFoundError` where it is missing).
@@ -127,10 +170,14 @@ def read_model(source: ModelSource) -> ModelFacts:
     if not isinstance(source, (str, Path)):
         raise wrong_type(source, "a path or a mapping as model config", hint=_GIVE)
     path = _config_path(source)
+    if path is None:
+        name, config = _known(str(source))
+        return _facts(config, name)
     return _facts(_load(path), str(path))
 
 
-def _config_path(source: str | Path) -> Path:
+def _config_path(source: str | Path) -> Path | None:
+    """The config that `source` names as a path; None where there is nothing at that path."""
     try:
         path = Path(source)
         path = path / "config.json" if path.is_dir() else path
@@ -138,7 +185,14 @@ def _config_path(source: str | Path) -> Path:
             return path
     except ValueError:  # a NUL in the path
         pass
-    raise FileNotFoundError(f"no model config at {clip(str(source), 200)}: {_GIVE}")
+    return None
+
+
+def _known(name: str) -> tuple[str, Mapping[str, Any]]:
+    found = known_model(name)
+    if found is None:
+        raise FileNotFoundError(f"no model config at {clip(name, 200)}: {_GIVE}, {_NAMES}")
+    return found
 
 
 def _load(path: Path) -> Mapping[str, Any]:
@@ -165,12 +219,13 @@ def _facts(config: Mapping[str, Any], source: str) -> ModelFacts:
     heads, layers = read.required("heads"), read.required("layers")
     experts = read.number("experts", least=0) or 0
     experts = experts if experts > 1 else 0
+    inner = read.expert_intermediate() if experts else None
     return ModelFacts(
         heads=heads,
         kv_heads=read.kv_heads(heads),
         layers=layers,
         experts=experts,
-        expert_intermediate=read.expert_intermediate() if experts else None,
+        expert_intermediate=inner,
         hidden=read.number("hidden"),
         max_positions=read.number("max_positions"),
         tied_embeddings=read.tied(),
@@ -178,6 +233,7 @@ def _facts(config: Mapping[str, Any], source: str) -> ModelFacts:
         kv_lora_rank=read.number("kv_lora_rank", least=0) or None,
         model_type=read.model_type(chain[-1]),
         source=source,
+        **read_sizes(chain, layers, experts, inner),
     )
 
 

@@ -213,7 +213,7 @@ def test_file_and_directory(tmp_path: Path) -> None:
         assert (facts.heads, facts.source) == (64, str(file))
 
 
-@pytest.mark.parametrize("name", ["gone.json", "", "a\0b", "Qwen/Qwen3-8B"])
+@pytest.mark.parametrize("name", ["gone.json", "", "a\0b", "nobody/Nothing-8B"])
 def test_missing_file(tmp_path: Path, name: str) -> None:
     with pytest.raises(FileNotFoundError, match=r"config\.json"):
         read_model(str(tmp_path / name))

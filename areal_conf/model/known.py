@@ -1,0 +1,53 @@
+"""Public models that people train, by name: `known_models.json` has the sizes of their configs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+_TABLE = Path(__file__).with_name("known_models.json")
+
+_VARIANT = re.compile(
+    r"[-_ ](instruct|base|chat|hf|it|bf16|thinking|v0\.\d+|\d{4}|distilled|think|sft|dpo|rm)$"
+)
+"""Words at the end of a name that change weights and not sizes. Words of quantisation are none of
+them: they change the bytes."""
+
+
+@lru_cache(maxsize=1)
+def known_models() -> Mapping[str, Mapping[str, Any]]:
+    """Hub id -> the sizes in its ``config.json``."""
+    models: Mapping[str, Mapping[str, Any]] = json.loads(_TABLE.read_text("utf-8"))["models"]
+    return models
+
+
+@lru_cache(maxsize=1)
+def _by_key() -> Mapping[str, str]:
+    keys: dict[str, str] = {}
+    for name in known_models():
+        keys.setdefault(_key(name, strip=False), name)
+    for name in known_models():
+        keys.setdefault(_key(name), name)
+    return keys
+
+
+def _key(name: str, strip: bool = True) -> str:
+    """`name` without its organisation, case, punctuation and words of variants."""
+    short = name.strip().lower().rsplit("/", 1)[-1]
+    while strip and (found := _VARIANT.search(short)):
+        short = short[: found.start()]
+    return re.sub(r"[^a-z0-9.]|^meta-", "", short)
+
+
+def known_model(name: str) -> tuple[str, Mapping[str, Any]] | None:
+    """The Hub id and config of a model that is known by name; None where it is not.
+
+    Args:
+        name: with or without organisation, in any case: ``Qwen3-30B-A3B``, ``qwen/qwen3-8b``.
+    """
+    found = _by_key().get(_key(name, strip=False)) or _by_key().get(_key(name))
+    return (found, known_models()[found]) if found else None

@@ -1,0 +1,256 @@
+"""What an estimate of memory needs of a ``config.json`` beside the facts of the rules.
+
+A value of another type than expected is not known (None): no rule depends on it, and estimates say
+what they lack. Types of models whose class says what no key does are listed as data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+Chain = list[Mapping[str, Any]]
+"""The sections of a config that describe the language model, innermost first."""
+
+_MAX = 2**31 - 1
+
+# Source of the lists: transformers 5.3, models/*/configuration_*.py and modeling_*.py.
+_NOT_GATED = frozenset(
+    {
+        "gpt",
+        "gpt2",
+        "gpt_bigcode",
+        "gpt_neo",
+        "gpt_neox",
+        "opt",
+        "phi",
+        "starcoder2",
+        "falcon",
+        "bloom",
+        "mpt",
+        "nemotron",
+        "nemotron_h",
+    }
+)
+"""Types whose MLP has two matrices."""
+
+_QKV_BIAS = frozenset(
+    {
+        "qwen",
+        "qwen2",
+        "qwen2_moe",
+        "qwen2_vl",
+        "qwen2_vl_text",
+        "qwen2_5_vl",
+        "qwen2_5_vl_text",
+        "qwen2_5_omni",
+        "gpt2",
+        "gpt_bigcode",
+        "gpt_neox",
+        "opt",
+        "phi",
+        "bloom",
+    }
+)
+"""Types whose query, key and value projections always have a bias."""
+
+_QK_NORM = frozenset(
+    {
+        "qwen3",
+        "qwen3_moe",
+        "qwen3_vl",
+        "qwen3_vl_text",
+        "qwen3_vl_moe",
+        "qwen3_vl_moe_text",
+        "qwen3_next",
+        "qwen3_5",
+        "qwen3_5_text",
+        "qwen3_5_moe",
+        "qwen3_5_moe_text",
+        "qwen3_omni_moe",
+        "gemma3",
+        "gemma3_text",
+    }
+)
+"""Types that norm queries and keys with a weight of one head's size."""
+
+_LEARNED_POSITIONS = frozenset({"gpt", "gpt2", "gpt_bigcode", "gpt_neo", "opt"})
+
+_DEFAULTS: dict[str, dict[str, int]] = {
+    "gemma2": {"head_dim": 256},
+    "gemma3": {"head_dim": 256},
+    "gemma3_text": {"head_dim": 256},
+    "mixtral": {"experts_per_token": 2},
+    "qwen2_moe": {"experts_per_token": 4, "shared_intermediate": 5632},
+    "qwen3_moe": {"experts_per_token": 8},
+    "gpt_oss": {"experts_per_token": 4, "head_dim": 64},
+    "deepseek_v3": {
+        "experts_per_token": 8,
+        "q_lora_rank": 1536,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "shared_experts": 1,
+        "first_dense": 3,
+    },
+    "deepseek_v2": {"qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
+    "glm4_moe": {"experts_per_token": 8, "shared_experts": 1, "first_dense": 1},
+}
+"""What a key left out means."""
+
+_NAMES: dict[str, tuple[str, ...]] = {
+    "vocabulary": ("vocab_size", "padded_vocab_size"),
+    "head_dim": ("head_dim", "attention_head_dim", "kv_channels"),
+    "intermediate": ("intermediate_size_mlp", "intermediate_size", "ffn_hidden_size", "n_inner"),
+    "experts_per_token": (
+        "num_experts_per_tok",
+        "num_experts_per_token",
+        "moe_top_k",
+        "moe_topk",
+        "top_k_experts",
+    ),
+    "shared_experts": ("n_shared_experts", "num_shared_experts", "num_shared_expert"),
+    "shared_intermediate": (
+        "shared_expert_intermediate_size",
+        "moe_shared_expert_intermediate_size",
+    ),
+    "first_dense": ("first_k_dense_replace", "num_dense_layers"),
+    "q_lora_rank": ("q_lora_rank",),
+    "qk_nope_head_dim": ("qk_nope_head_dim",),
+    "qk_rope_head_dim": ("qk_rope_head_dim",),
+    "v_head_dim": ("v_head_dim",),
+    "sliding_window": ("sliding_window",),
+    "mtp_layers": ("num_nextn_predict_layers", "mtp_num_layers", "mtp_num_hidden_layers"),
+    "moe_every": ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq"),
+    "full_every": ("full_attention_interval",),
+}
+
+
+class Quantization(NamedTuple):
+    """How the weights of a checkpoint are quantised.
+
+    Attributes:
+        method: as ``quant_method`` says.
+        bits: of one weight, scales included; None: not known.
+        experts_only: whether routed experts alone are quantised.
+    """
+
+    method: str
+    bits: float | None
+    experts_only: bool = False
+
+
+def read_sizes(chain: Chain, layers: int, experts: int, expert_inner: int | None) -> dict[str, Any]:
+    """The fields of `ModelFacts` that estimates need, by name."""
+    types = {part["model_type"] for part in chain if isinstance(part.get("model_type"), str)}
+    numbers = {name: _number(chain, name, types) for name in _NAMES}
+    shared = numbers["shared_intermediate"]
+    if shared is None and numbers["shared_experts"] and expert_inner:
+        shared = numbers["shared_experts"] * expert_inner
+    kinds = _layer_types(chain, layers, numbers["full_every"])
+    return {
+        **{name: numbers[name] for name in _PLAIN},
+        "shared_intermediate": shared if experts else None,
+        "moe_layers": _moe_layers(chain, layers, numbers) if experts else None,
+        "gated_mlp": not types & _NOT_GATED,
+        "qk_norm": bool(types & _QK_NORM) or _flag(chain, "use_qk_norm"),
+        "attention_bias": bool(types & _QKV_BIAS)
+        or any(_flag(chain, key) for key in ("attention_bias", "add_qkv_bias", "qkv_bias")),
+        "mlp_bias": bool(types & (_LEARNED_POSITIONS | {"gpt_oss", "phi", "gpt_neox", "bloom"}))
+        or _flag(chain, "mlp_bias"),
+        "layer_types": kinds,
+        "learned_positions": bool(types & _LEARNED_POSITIONS),
+        "quantization": _quantization(chain),
+        "dtype": _dtype(chain),
+    }
+
+
+_PLAIN = (
+    "vocabulary",
+    "head_dim",
+    "intermediate",
+    "experts_per_token",
+    "shared_experts",
+    "q_lora_rank",
+    "qk_nope_head_dim",
+    "qk_rope_head_dim",
+    "v_head_dim",
+    "sliding_window",
+    "mtp_layers",
+)
+
+
+def _find(chain: Chain, names: Iterable[str]) -> Any:
+    for part in chain:
+        for name in names:
+            if part.get(name) is not None:
+                return part[name]
+    return None
+
+
+def _number(chain: Chain, fact: str, types: set[str]) -> int | None:
+    value = _find(chain, _NAMES[fact])
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MAX:
+        return value
+    if value is not None or any(name in part for part in chain for name in _NAMES[fact]):
+        return None  # written, and not a number of something: null and 0 mean "none"
+    found = [_DEFAULTS[kind][fact] for kind in sorted(types) if fact in _DEFAULTS.get(kind, {})]
+    return found[0] if found else None
+
+
+def _flag(chain: Chain, name: str) -> bool:
+    return _find(chain, (name,)) is True
+
+
+def _moe_layers(chain: Chain, layers: int, numbers: Mapping[str, int | None]) -> int:
+    """How many layers have routed experts."""
+    listed = _find(chain, ("moe_layers", "mlp_only_layers"))
+    pattern = _find(chain, ("moe_layer_freq",))
+    if isinstance(pattern, list):
+        return min(layers, sum(1 for entry in pattern if entry))
+    count = layers - min(layers, numbers["first_dense"] or 0)
+    every = numbers["moe_every"] or 1
+    if every > 1:
+        count //= every
+    if isinstance(listed, list):
+        names = [part for part in chain if isinstance(part.get("moe_layers"), list)]
+        count = len(listed) if names else count - len(listed)
+    return max(0, min(layers, count))
+
+
+def _layer_types(chain: Chain, layers: int, full_every: int | None) -> tuple[str, ...]:
+    listed = _find(chain, ("layer_types", "layers_block_type"))
+    if isinstance(listed, list) and all(isinstance(kind, str) for kind in listed):
+        return tuple(listed)
+    if full_every:
+        return tuple(
+            "linear_attention" if (index + 1) % full_every else "full_attention"
+            for index in range(layers)
+        )
+    return ()
+
+
+def _dtype(chain: Chain) -> str:
+    value = _find(chain[::-1], ("dtype", "torch_dtype"))
+    return value if isinstance(value, str) else ""
+
+
+_BITS = {"fp8": 8.0, "fbgemm_fp8": 8.0, "mxfp4": 4.25}
+"""Bits of a weight by method, with the scales (one of 8 bits for 32 weights of MXFP4, OCP
+Microscaling Formats 1.0; those of FP8 blocks of 128 x 128 are under a thousandth)."""
+
+
+def _quantization(chain: Chain) -> Quantization | None:
+    config = _find(chain[::-1], ("quantization_config", "compression_config"))
+    if not isinstance(config, Mapping):
+        return None
+    method = config.get("quant_method")
+    method = method if isinstance(method, str) else ""
+    if method in _BITS:
+        return Quantization(method, _BITS[method], method == "mxfp4")
+    bits = config.get("bits")
+    if method in ("gptq", "awq") and isinstance(bits, int) and 1 <= bits <= 8:
+        group = config.get("group_size", 128)
+        each = 16 + bits if isinstance(group, int) and group > 0 else 0  # a scale and a zero point
+        return Quantization(method, bits + each / group if each else float(bits))
+    return Quantization(method, None)
