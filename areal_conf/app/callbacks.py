@@ -38,13 +38,23 @@ class PlanCallback(Callback):
     Args:
         root: dotted path of the package that holds the experiment.
         launcher: an SPMD launcher of AReaL: local, ray or slurm.
-        model: a Hugging Face ``config.json`` to hold the layouts to.
+        model: a Hugging Face ``config.json`` to hold the layouts to; ``auto``; or one for each
+            engine.
+        gpu: the card that memory is estimated for.
+        areal: version of AReaL to judge by; default is the installed one.
+
+    ``areal_plan`` of the config gives those that are left out here.
     """
 
     def __init__(
-        self, root: str = "", launcher: str | None = None, model: str | None = None
+        self,
+        root: str = "",
+        launcher: str | None = None,
+        model: Any = None,
+        gpu: Any = None,
+        areal: str | None = None,
     ) -> None:
-        self.options = PlanOptions(root, launcher, model)
+        self.options = PlanOptions(root, launcher, model, gpu=gpu, areal=areal)
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Plan the job that is about to start."""

@@ -62,6 +62,7 @@ def to_areal(
     allow: Iterable[str] = (),
     *,
     areal: str | None = None,
+    gpu: Any = None,
 ) -> DictConfig:
     """The composed config `cfg` as AReaL takes it.
 
@@ -72,25 +73,27 @@ def to_areal(
 
     Args:
         cfg: DictConfig, mapping or dataclass; it is not changed.
-        root: dotted path of the package that holds the experiment.
+        root: dotted path of the package that holds the experiment; found as `areal_conf.plan` does.
         launcher: an SPMD launcher of AReaL: local, ray or slurm.
         model: as `areal_conf.plan` takes it.
         allow: codes (AC3xx, AC4xx) of errors to count as warnings.
         areal: version of AReaL to write for; default is the installed one, else 1.0.4.
+        gpu: as `areal_conf.plan` takes it.
 
     Raises:
         AllocationError: where the plan has errors, those that AReaL stops with at start included.
     """
-    made = planned(cfg, PlanOptions(root, launcher, model, allow, areal, strict=True))
+    made = planned(cfg, PlanOptions(root, launcher, model, allow, areal, strict=True, gpu=gpu))
     made.raise_for_errors()
-    return exported(cfg, made, root)
+    return exported(cfg, made)
 
 
-def exported(cfg: Any, made: Plan, root: str = "") -> DictConfig:
-    """`cfg` as AReaL takes it, by the plan `made` of it; arguments as those of `to_areal`."""
+def exported(cfg: Any, made: Plan) -> DictConfig:
+    """`cfg`, or the package of it that holds the experiment, as AReaL takes it, by the plan `made`
+    of it."""
     from omegaconf import DictConfig, OmegaConf
 
-    config = OmegaConf.create(_Export(cfg, made, root).tree())
+    config = OmegaConf.create(_Export(cfg, made).tree())
     assert isinstance(config, DictConfig)
     return config
 
@@ -135,9 +138,10 @@ def _unnamed(engine: Engine) -> ModelAllocation:
 class _Export:
     """One export: the config as plain mappings and lists, changed step by step."""
 
-    def __init__(self, cfg: Any, made: Plan, root: str) -> None:
+    def __init__(self, cfg: Any, made: Plan) -> None:
         from omegaconf import OmegaConf
 
+        root = made.facts.state.experiment.root.path
         self.state = made.facts.state
         self.areal = made.facts.areal
         whole: Any = copy.deepcopy(cfg) if OmegaConf.is_config(cfg) else OmegaConf.create(cfg)

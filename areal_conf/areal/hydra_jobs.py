@@ -24,6 +24,7 @@ from areal_conf.areal.job import prepare
 from areal_conf.areal.runner import StoppedError
 from areal_conf.areal.runner import run_job as run_areal_job
 from areal_conf.errors import AllocationError
+from areal_conf.planning.options import PlanOptions
 
 if TYPE_CHECKING:
     from hydra.types import HydraContext
@@ -177,8 +178,7 @@ def _launch_one(settings: Settings, cfg: Any) -> int:
             settings.kind,
             settings.check(),
             directory,
-            model=settings.model,
-            areal=settings.areal,
+            PlanOptions(model=settings.model, areal=settings.areal),
         )
     except (AllocationError, OSError) as error:  # OSError: of a model's file
         found = error.errors if isinstance(error, AllocationError) else ()

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,9 +154,7 @@ def prepare(
     kind: str,
     script: str | Path,
     directory: Path,
-    model: Any = None,
-    allow: Iterable[str] = (),
-    areal: str | None = None,
+    options: PlanOptions | None = None,
 ) -> Job:
     """Plan `cfg` and everything that its launch needs; nothing is written.
 
@@ -166,7 +164,8 @@ def prepare(
         AllocationError: with everything that stops the job in `errors`.
     """
     launcher = kind if kind in LAUNCHERS else None
-    made = prepared(cfg, PlanOptions("", launcher, model, allow, areal, strict=True))
+    options = replace(options or PlanOptions(), launcher=launcher, strict=True)
+    made = prepared(cfg, options)
     path = Path(script).absolute()
     for error in _script_errors(path, kind):
         made = made.with_error(error)

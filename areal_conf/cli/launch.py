@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from areal_conf.cli.arguments import (
-    add_judging_arguments,
-    check_codes,
-    model_argument,
+    OK,
+    add_planning_arguments,
+    composed_file,
     named_path,
+    plan_options,
     report,
+    split_words,
     usage_error,
 )
 from areal_conf.errors import counted
@@ -44,18 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would run, and run nothing"
     )
-    add_judging_arguments(parser)
+    add_planning_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Launch one job and wait for it: 0 where every rank of the script succeeded."""
     from areal_conf.areal.job import prepare
     from areal_conf.areal.runner import StoppedError, run_job
-    from areal_conf.config.compose import compose_file
 
-    check_codes(args.allow)
-    overrides = [w for w in args.words if "=" in w or w.startswith("~")]
-    files = [w for w in args.words if w not in overrides]
+    options = plan_options(args, args.launcher, strict=True)
+    overrides, files = split_words(args.words)
     if len(files) != 2:
         usage_error(f"launch takes SCRIPT and CONFIG.yaml, got {len(files)}: {' '.join(files)}")
     script, config = files
@@ -63,19 +63,17 @@ def run(args: argparse.Namespace) -> int:
         with open(file, "rb"):
             pass
     job = prepare(
-        compose_file(config, overrides),
+        composed_file(config, overrides, args.app),
         args.launcher,
         script,
         Path(args.dir or f"{datetime.now():outputs/%Y-%m-%d/%H-%M-%S}"),
-        model=model_argument(args.model),
-        allow=args.allow,
-        areal=args.areal,
+        options,
     )
     report(job.plan)
     _refuse_files_on_the_way(job.directory)
     if args.dry_run:
         print("\n".join(description(job)))
-        return 0
+        return OK
     print(f"areal-conf: job directory {job.directory}", file=sys.stderr, flush=True)
     try:
         outcome = run_job(job, sys.stdout.buffer)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from areal_conf.cli.arguments import (
+    INVALID,
+    OK,
     add_config_arguments,
-    add_judging_arguments,
-    check_codes,
+    add_launcher_argument,
+    add_output_argument,
+    add_planning_arguments,
     composed,
-    model_argument,
-    named_path,
+    plan_options,
+    write_result,
 )
 from areal_conf.errors import AllocationError
 
@@ -28,25 +30,18 @@ _FORMATS = {".json": "json", ".svg": "svg"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     add_config_arguments(parser)
-    parser.add_argument(
-        "--launcher",
-        choices=("local", "ray", "slurm"),
-        help="plan for AReaL's SPMD launcher of that kind",
-    )
-    add_judging_arguments(parser)
+    add_launcher_argument(parser, "plan for AReaL's SPMD launcher of that kind")
+    add_planning_arguments(parser)
     parser.add_argument(
         "--format",
         choices=("table", "json", "svg"),
         help="table, json, or a picture; default: as the name after -o ends, else table",
     )
-    parser.add_argument(
-        "-o", "--output", type=named_path, metavar="FILE", help="write there instead of to stdout"
-    )
+    add_output_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan; 1 where it has errors."""
-    check_codes(args.allow)
     form = args.format or _FORMATS.get(Path(args.output or "").suffix, "table")
     try:
         made = _planned(args)
@@ -57,34 +52,25 @@ def run(args: argparse.Namespace) -> int:
 
         made = refused(error)
     _print(made, form, args.output)
-    return 0 if made.ok else 1
+    return OK if made.ok else INVALID
 
 
 def _planned(args: argparse.Namespace) -> Plan:
-    from areal_conf.planning.result import plan
+    from areal_conf.planning.result import planned
 
-    return plan(
-        composed(args),
-        launcher=args.launcher,
-        model=model_argument(args.model),
-        allow=args.allow,
-        areal=args.areal,
-    )
+    options = plan_options(args, args.launcher)
+    return planned(composed(args), options)
 
 
 def _print(made: Plan, form: str, output: str | None) -> None:
-    if output is not None:
-        from areal_conf.files import write_atomically
-
-        write_atomically(Path(output), _text(made, form))
-    elif form == "table":
+    if output is None and form == "table":
         from rich.console import Console
 
         from areal_conf.report import terminal
 
         terminal.plan_text(made, Console())
     else:
-        sys.stdout.write(_text(made, form))
+        write_result(_text(made, form), output)
     if form != "json":
         from rich.console import Console
 

@@ -9,7 +9,15 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from areal_conf.cli.arguments import add_judging_arguments, report, strict_plan, usage_error
+from areal_conf.cli.arguments import (
+    INVALID,
+    OK,
+    add_planning_arguments,
+    composed_file,
+    report,
+    strict_plan,
+    usage_error,
+)
 from areal_conf.errors import AllocationError
 
 if TYPE_CHECKING:
@@ -22,7 +30,7 @@ _LAUNCHER = re.compile(r"areal\.infra\.launcher\.(local|ray|slurm)")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.usage = "areal-conf run [option ...] -- python SCRIPT --config F.yaml [OVERRIDE ...]"
-    add_judging_arguments(parser)
+    add_planning_arguments(parser)
     parser.add_argument(
         "command",
         nargs=argparse.REMAINDER,
@@ -34,7 +42,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check the plan of the command's config, then become the command; 1 where it has errors."""
     from areal_conf.areal.loader import config_and_overrides
-    from areal_conf.config.compose import compose_file
     from areal_conf.config.overrides import as_typed
 
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
@@ -48,15 +55,15 @@ def run(args: argparse.Namespace) -> int:
     if file is None:
         usage_error("run: no --config FILE in the command, so that there is nothing to check")
     overrides = [word for word in overrides if _is_override(word)]
-    cfg = compose_file(file, overrides)
+    cfg = composed_file(file, overrides, args.app)
     made = strict_plan(cfg, args, _launcher(command))
     report(made)
     _say_what_is_not_inherited(made)
     if made.errors:
-        return 1
+        return INVALID
     typed = [as_typed([word])[0] if _is_override(word) else word for word in command[first:]]
     _become([*command[:first], *typed])
-    return 0
+    return OK
 
 
 def _first_argument(command: list[str]) -> int:

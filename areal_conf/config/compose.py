@@ -87,6 +87,30 @@ def _refuse_bomb(file: Path) -> None:
             todo += node.value
 
 
+def named_app(file: Path) -> str | None:
+    """``areal_plan.app`` of the YAML file itself, which is read before anything is composed."""
+    import yaml
+
+    try:
+        data = file.read_bytes() if file.is_file() else b""
+        if b"areal_plan" not in data or b"app" not in data:
+            return None
+        _refuse_bomb(file)
+        top = yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except Exception:  # whoever composes it says what is wrong
+        return None
+    own = top.get("areal_plan") if isinstance(top, dict) else None
+    name = own.get("app") if isinstance(own, dict) else None
+    return name if isinstance(name, str) and name else None
+
+
+def is_stored(name: str) -> bool:
+    """Whether Hydra's ConfigStore has a config of this name."""
+    from hydra.core.config_store import ConfigStore
+
+    return f"{name.removesuffix('.yaml')}.yaml" in ConfigStore.instance().repo
+
+
 def compose_default(overrides: Sequence[str] = ()) -> DictConfig:
     """Compose the package's ppo experiment with `overrides`, taken as typed.
 

@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from areal_conf.config.areal_defaults import DEFAULT_KL_CTL, ROLES
+from areal_conf.config.versions import areal_version
 from areal_conf.config.view import View, is_mapping, is_unset, whole_number
 from areal_conf.errors import AllocationError, Finding, clip, wrong_type
 from areal_conf.spec.allocation import looks_like_spec
@@ -24,7 +25,7 @@ _CLUSTER = {"n_nodes": 1, "n_gpus_per_node": 0, "cpus_per_node": 1, "mem_per_nod
 """Numbers of a cluster section, and the least each may be."""
 
 
-_OWN_KEYS = ("engines", "cluster", "allow")
+_OWN_KEYS = ("engines", "cluster", "allow", "root", "model", "gpu", "areal", "app")
 """Keys of ``areal_plan``."""
 
 _ENGINES_HINT = "write engines: {policy: {path: my_app.actor, role: training}}"
@@ -72,6 +73,10 @@ class Experiment:
         cpus_per_node: CPU cores of a node; None where not known.
         mem_per_node: memory of a node in GB; None where not known.
         allow: what ``areal_plan.allow`` names, not yet judged.
+        own_path: config path of ``areal_plan``.
+        model: ``areal_plan.model``, not yet judged; None where unset.
+        gpu: ``areal_plan.gpu``, not yet judged; None where unset.
+        areal: ``areal_plan.areal``; None where unset.
         own_engines: the engines are an app's own (``areal_plan.engines``), not AReaL's trainer's.
         findings: what is wrong with what was read.
         strategies: what each engine's ``scheduling_strategy`` says, kept by who reads it.
@@ -87,6 +92,10 @@ class Experiment:
     cpus_per_node: int | None = None
     mem_per_node: int | None = None
     allow: tuple[Any, ...] = ()
+    own_path: str = "areal_plan"
+    model: Any = None
+    gpu: Any = None
+    areal: str | None = None
     own_engines: bool = False
     findings: list[Finding] = field(default_factory=list)
     strategies: dict[str, Any] = field(default_factory=dict)
@@ -125,6 +134,8 @@ class Experiment:
 def read_experiment(cfg: Any, root: str = "") -> Experiment:
     """Read `cfg`, or the part of it at the dotted path `root`.
 
+    ``areal_plan`` may be in that part or, where it has none, at the root of the config.
+
     Raises:
         AllocationError: AC309 where there is no mapping to read. What is wrong further inside is
             collected in `Experiment.findings`.
@@ -134,7 +145,7 @@ def read_experiment(cfg: Any, root: str = "") -> Experiment:
     if not isinstance(root, str):
         hint = "write the dotted path of the package that holds the experiment, or leave it out"
         raise wrong_type(root, "text for root", hint=hint)
-    view = View(cfg)
+    whole = view = View(cfg)
     for part in filter(None, root.split(".")):
         found = view.section(part)
         if found is None:
@@ -145,7 +156,7 @@ def read_experiment(cfg: Any, root: str = "") -> Experiment:
                 hint="name a package that holds an experiment, or leave the name out",
             )
         view = found
-    return _Reader(view).read()
+    return _Reader(view, whole).read()
 
 
 def with_new_backends(experiment: Experiment) -> Experiment:
@@ -160,12 +171,15 @@ def with_new_backends(experiment: Experiment) -> Experiment:
 
 
 class _Reader:
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, whole: View) -> None:
         self.view = view
+        self.whole = whole
         self.findings: list[Finding] = []
 
     def read(self) -> Experiment:
-        own = self.section(self.view, "areal_plan", "write areal_plan: {engines: ..., allow: ...}")
+        own = self.own(self.view)
+        if own is None and self.view is not self.whole:
+            own = self.own(self.whole)
         listed = self.section(own, "engines", _ENGINES_HINT) if own else None
         engines = dict(self.named_engines(listed) if listed else self.standard_engines())
         # An app with engines of its own, or with none, may call something else a scheduler.
@@ -181,9 +195,36 @@ class _Reader:
             has_scheduler=scheduler is not None,
             **self.cluster(own, areals),
             allow=self.codes(own),
+            own_path=own.path if own else self.view.at("areal_plan"),
+            model=self.option(own, "model"),
+            gpu=self.option(own, "gpu"),
+            areal=self.version(own),
             own_engines=listed is not None,
             findings=self.findings,
         )
+
+    def own(self, view: View) -> View | None:
+        return self.section(view, "areal_plan", "write areal_plan: {engines: ..., allow: ...}")
+
+    def option(self, own: View | None, key: str) -> Any:
+        """An option of ``areal_plan``, judged by who reads it; None where it is unset."""
+        value = self.guard(lambda: own.get(key)) if own else None
+        if is_mapping(value):
+            mapping = View(value)
+            return {key: mapping.get(key) for key in mapping.keys()}  # noqa: SIM118
+        return None if is_unset(value) else value
+
+    def version(self, own: View | None) -> str | None:
+        """``areal_plan.areal``; a YAML number such as 1.0 is what it was written as."""
+        value = self.option(own, "areal")
+        if own is None or value is None:
+            return None
+        try:
+            areal_version(str(value))
+        except AllocationError as error:
+            self.findings.append(Finding("error", error.at(own.at("areal"))))
+            return None
+        return str(value)
 
     def cluster(self, own: View | None, areals: bool) -> dict[str, Any]:
         """What there is to run on: each number from ``areal_plan.cluster``, else ``cluster``.

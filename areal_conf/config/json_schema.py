@@ -231,5 +231,19 @@ def _areal_plan() -> Schema:
                 "description": "Codes of errors to count as warnings.",
                 "anyOf": [code, {"type": "array", "items": code}, {"type": "null"}],
             },
+            "root": _or_unset({"type": "string"}, "The package that holds the experiment."),
+            "model": _or_unset(
+                {"type": ["string", "object"]},
+                "A Hugging Face config.json, or auto, or one of them for each engine.",
+            ),
+            "gpu": _or_unset(
+                {"type": ["string", "number"]}, "The card that memory is estimated for."
+            ),
+            "areal": _or_unset(
+                {"type": ["string", "number"]}, "The AReaL to judge by, such as 1.0.4 or main."
+            ),
+            "app": _or_unset(
+                {"type": "string"}, "A module that fills Hydra's ConfigStore, imported first."
+            ),
         }
     )

@@ -18,8 +18,8 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from areal_conf.config.areal_defaults import INHERITS, ROLES
-from areal_conf.config.view import UNSET
+from areal_conf.config.areal_defaults import INHERITS
+from areal_conf.config.packages import experiment_packages
 from areal_conf.errors import AllocationError, Finding, clip
 from areal_conf.files import is_hydra_output
 from areal_conf.lint.nodes import (
@@ -34,7 +34,6 @@ from areal_conf.lint.nodes import (
     pair,
     specs,
 )
-from areal_conf.spec.allocation import looks_like_spec
 
 MAX_BYTES = 16 * 2**20
 """Files over this size are not read."""
@@ -244,7 +243,7 @@ class _Document:
         is_part = self.is_part or (composed is None and self.composable)
         data = _container(cfg)
         found: list[Finding] = []
-        for root in _experiments(data):
+        for root in experiment_packages(data):
             found += _known(_check(cfg, root, self.allow), data, bool(root) or is_part)
         return found
 
@@ -345,44 +344,6 @@ def _without_environment(cfg: Any) -> Any:
         return _UNKNOWN if isinstance(value, str) and _ENVIRONMENT.search(value) else value
 
     return OmegaConf.create(masked(_container(cfg)))
-
-
-def _experiments(data: dict[Any, Any]) -> Iterator[str]:
-    """Dotted paths of the mappings that hold an experiment; the root is the empty path."""
-    own = data.get("areal_plan")
-    if isinstance(own, dict) and own.get("engines"):
-        yield ""
-        return
-    todo: list[tuple[str, dict[Any, Any]]] = [("", data)]
-    while todo:
-        path, section = todo.pop()
-        if _holds_experiment(section, at_root=not path):
-            yield path
-        for key, value in section.items():
-            ours = key in ROLES or not isinstance(key, str) or "." in key
-            if isinstance(value, dict) and not ours:
-                todo.append((join(path, key), value))
-
-
-def _holds_experiment(section: dict[Any, Any], *, at_root: bool) -> bool:
-    if at_root:
-        mode = section.get("allocation_mode")
-        if isinstance(mode, str) and mode not in UNSET:
-            return True
-        if any(isinstance(v, dict) and looks_like_spec(v.get("backend")) for v in section.values()):
-            return True
-    return any(_sets_backend(section.get(name), at_root) for name in ROLES)
-
-
-def _sets_backend(engine: Any, any_value: bool) -> bool:
-    """Whether a section, or the engine below a teacher's, sets a backend (that reads as one)."""
-    if not isinstance(engine, dict):
-        return False
-    for section in (engine, engine.get("rollout"), engine.get("train")):
-        value = section.get("backend") if isinstance(section, dict) else None
-        if value not in UNSET and (any_value or looks_like_spec(value)):
-            return True
-    return False
 
 
 def _check(cfg: Any, root: str, allow: tuple[str, ...]) -> list[Finding]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from areal_conf.config.areal_defaults import LAUNCHERS
 from areal_conf.config.experiment import Experiment, code_list, read_experiment
+from areal_conf.config.packages import find_root
 from areal_conf.config.redaction import Redactor
 from areal_conf.config.versions import areal_version
 from areal_conf.errors import AllocationError, Finding, can_be_allowed, clip, wrong_type
@@ -46,7 +47,9 @@ def examine(cfg: Any, options: PlanOptions) -> tuple[Facts, list[Finding]]:
     """
     hidden = Redactor(cfg)
     try:
-        facts, refused = _gathered(read_experiment(cfg, options.root), options)
+        experiment = read_experiment(cfg, find_root(cfg, options.root))
+        options = options.or_of(experiment)
+        facts, refused = _gathered(experiment, options)
         findings = [*_found(facts, options.model), *refused]
         found = _flat([as_allowed(finding, facts.allowed) for finding in findings])
     except AllocationError as error:
@@ -59,7 +62,9 @@ def first_error(experiment: Experiment, model: Any = None) -> tuple[State, Alloc
 
     `model` is that of `areal_conf.plan`, and so are the exceptions.
     """
-    facts, refused = _gathered(experiment, _DEFAULT)
+    options = PlanOptions(model=model).or_of(experiment)
+    model = options.model
+    facts, refused = _gathered(experiment, options)
     stopping = (finding for rule in _STOPPING for finding in rule(facts))
     fits = models.check(facts.state, model) if model is not None else ()
     for severity, error in chain(facts.state.findings, stopping, fits, refused):
@@ -80,8 +85,7 @@ def _gathered(experiment: Experiment, options: PlanOptions) -> tuple[Facts, list
         )
     version = areal_version(options.areal)
     named = _codes(options.allow)
-    path = experiment.root.at("areal_plan.allow")
-    allowed, refused = _allowed(experiment.allow, path)
+    allowed, refused = _allowed(experiment.allow, f"{experiment.own_path}.allow")
     allowed |= named
     facts = gather(_resolve(experiment, launcher), version, options.strict)
     return replace(facts, allowed=frozenset(allowed)), refused

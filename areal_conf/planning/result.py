@@ -346,12 +346,14 @@ def plan(
     *,
     areal: str | None = None,
     strict: bool = False,
+    gpu: Any = None,
 ) -> Plan:
     """Plan a composed config.
 
     Args:
         cfg: DictConfig, mapping or dataclass. Only the keys that a plan needs are resolved.
-        root: dotted path of the package that holds the experiment.
+        root: dotted path of the package that holds the experiment; found where it is left out and
+            only one package holds one.
         launcher: an SPMD launcher of AReaL: local, ray or slurm.
         model: a Hugging Face ``config.json`` (path, directory or mapping), to hold layouts to;
             ``"auto"`` for each engine's own; or a mapping from names of engines (``"*"`` for the
@@ -360,13 +362,17 @@ def plan(
         areal: version of AReaL to judge by; default is the installed one, else 1.0.4.
         strict: whether what AReaL refuses at start (AC31x, AC354) is an error, since something is
             launched or exported.
+        gpu: the card that memory is estimated for.
+
+    ``areal_plan`` of the config gives those of `root`, `model`, `gpu`, `areal` and `allow` that are
+    left out here.
 
     Raises:
         AllocationError: AC309 where `cfg`, `root` or another argument cannot be used. What is
             wrong with the experiment is in the plan's `errors`.
         OSError: a model config that was named is missing or cannot be read.
     """
-    return planned(cfg, PlanOptions(root, launcher, model, allow, areal, strict))
+    return planned(cfg, PlanOptions(root, launcher, model, allow, areal, strict, gpu))
 
 
 def refused(error: AllocationError) -> Plan:

@@ -39,6 +39,14 @@ def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
         (["check", "my"], ["my config.yaml"]),
         (["completion", "f"], ["fish"]),
         (["nonsense", "x"], []),
+        (["plan", "actor.back"], ["actor.backend="]),
+        (["plan", "areal/lay"], ["areal/layout="]),
+        (["plan", "areal/layout=2"], ["areal/layout=2x8"]),  # where "=" splits no words
+        (["plan", "areal/layout", "=", "2"], ["2x8"]),
+        (["plan", "rollout.backend", "="], ["sglang:", "vllm:"]),
+        (["launch", "--launcher", "local", "my"], ["my config.yaml"]),
+        (["export", "scheduler.type", "=", "sl"], ["slurm"]),
+        (["plan", "--ro"], ["--root"]),
     ],
 )
 def test_bash(
