@@ -1,4 +1,6 @@
-"""Writing files so that a crash, a kill or a full disk leaves the old one, whole."""
+"""Files: written so that a crash, a kill or a full disk leaves the old one whole, and found below
+a directory.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import re
 import secrets
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 try:
@@ -25,6 +28,32 @@ def is_hydra_output(directory: str | os.PathLike[str]) -> bool:
     """Whether Hydra made a directory, of a run or of a sweep."""
     return any(
         os.path.exists(os.path.join(directory, name)) for name in (".hydra", "multirun.yaml")
+    )
+
+
+_NOT_WALKED = ("node_modules", "__pycache__", "site-packages")
+"""Directories of files that somebody else maintains."""
+
+
+def walk(directory: str | os.PathLike[str]) -> Iterator[Path]:
+    """Every file below `directory`, sorted, folder by folder; broken links too.
+
+    Left out: hidden directories, virtual environments, vendored packages (``node_modules``,
+    ``site-packages``), and what Hydra wrote for runs and sweeps.
+    """
+    for folder, below, names in os.walk(directory):
+        below[:] = sorted(name for name in below if _is_walked(folder, name))
+        for name in sorted(names):
+            yield Path(folder, name)
+
+
+def _is_walked(folder: str, name: str) -> bool:
+    path = os.path.join(folder, name)
+    return (
+        not name.startswith(".")
+        and name not in _NOT_WALKED
+        and not os.path.exists(os.path.join(path, "pyvenv.cfg"))
+        and not is_hydra_output(path)
     )
 
 

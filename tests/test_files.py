@@ -21,6 +21,15 @@ def names(directory: Path) -> list[str]:
     return sorted(os.listdir(directory))
 
 
+def test_files_are_walked_in_order_and_vendored_folders_left_out(tmp_path: Path) -> None:
+    for name in ("b/z", "b/a", "a", "node_modules/a", "__pycache__/a", ".git/a", "env/pyvenv.cfg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "broken").symlink_to("nowhere")
+    walked = [path.relative_to(tmp_path).as_posix() for path in files.walk(tmp_path)]
+    assert walked == ["a", "broken", "b/a", "b/z"]
+
+
 def test_a_new_file_follows_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:

@@ -9,7 +9,6 @@ environment is never read: what depends on it, or on resolvers of the app, is no
 from __future__ import annotations
 
 import codecs
-import os
 import re
 import warnings
 from collections.abc import Iterable, Iterator
@@ -21,7 +20,7 @@ import yaml  # type: ignore[import-untyped]
 from areal_conf.config.areal_defaults import INHERITS
 from areal_conf.config.packages import experiment_packages
 from areal_conf.errors import AllocationError, Finding, clip
-from areal_conf.files import is_hydra_output
+from areal_conf.files import walk
 from areal_conf.lint.nodes import (
     FileFinding,
     Place,
@@ -56,9 +55,7 @@ without a known cluster there is no budget to hold a plan to."""
 
 
 def files_below(path: str | Path) -> Iterator[Path]:
-    """The YAML files that `path` stands for: itself, or all below a directory, sorted.
-
-    Hidden directories are left out, and what Hydra wrote for runs and sweeps.
+    """The YAML files that `path` stands for: itself, or those that `walk` finds below it.
 
     Raises:
         OSError: there is no such file or directory.
@@ -68,16 +65,9 @@ def files_below(path: str | Path) -> Iterator[Path]:
         top.stat()  # opened by who reads it, once: it may be a pipe
         yield top
         return
-    for directory, below, names in os.walk(top):
-        below[:] = sorted(
-            name
-            for name in below
-            if not name.startswith(".") and not is_hydra_output(os.path.join(directory, name))
-        )
-        for name in sorted(names):
-            file = Path(directory, name)
-            if name.endswith(_SUFFIXES) and (file.is_file() or not file.exists()):
-                yield file
+    for file in walk(top):
+        if file.name.endswith(_SUFFIXES) and (file.is_file() or not file.exists()):
+            yield file
 
 
 def lint_file(path: str | Path, allow: Iterable[str] = ()) -> list[FileFinding]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from areal_conf.errors import AllocationError
-from areal_conf.files import FileChangedError, is_hydra_output, write_atomically
+from areal_conf.files import FileChangedError, walk, write_atomically
 from areal_conf.legacy.carry_over import FIELD
 from areal_conf.migrate.config import Found, Target, migrate_yaml
 
@@ -30,7 +30,6 @@ SUFFIXES: dict[str, Kind] = {
 }
 """How files of a tree are read, by suffix; one without a suffix counts if it begins with ``#!``."""
 NAMES: dict[str, Kind] = dict.fromkeys(("Makefile", "Dockerfile", "justfile"), "lines")
-_SKIPPED = ("node_modules", "__pycache__", "site-packages")
 _MARKS = (FIELD, "AllocationMode")
 FEW = 200
 
@@ -149,8 +148,8 @@ def kind_of(path: Path) -> Kind | None:
 
 
 def find_files(paths: Iterable[Path]) -> Iterator[Path]:
-    """The files to look at, each once; in directories, not those of hidden or vendored folders, nor
-    what Hydra wrote for runs and sweeps."""
+    """The files to look at, each once: the given ones, and in directories what `walk` finds
+    and `kind_of` knows."""
     seen: set[str] = set()
     for path in paths:
         for found in _below(path) if path.is_dir() else (path,):
@@ -161,16 +160,4 @@ def find_files(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def _below(directory: Path) -> Iterator[Path]:
-    for folder, names, files in os.walk(directory):
-        names[:] = sorted(
-            name
-            for name in names
-            if not name.startswith(".")
-            and name not in _SKIPPED
-            and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
-            and not is_hydra_output(os.path.join(folder, name))
-        )
-        for name in sorted(files):
-            path = Path(folder, name)
-            if path.is_file() and kind_of(path):
-                yield path
+    return (path for path in walk(directory) if path.is_file() and kind_of(path))

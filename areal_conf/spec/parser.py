@@ -62,7 +62,7 @@ _FIRST_WORD = re.compile(r"(\w+)[^\s:：\[\](){}|+,.;=\\]*")
 _BARE_DIMS = re.compile(r"(?:[a-z](?:[0-9]+|\*))+(?:@[0-9]*)?")
 _SIZE_BEHIND = re.compile(r"[^\w\s]{1,2}([1-9][0-9]*)", re.ASCII)
 _REVERSED = re.compile(rf"(?:[1-9][0-9]*[dtpce]{_B})+(?:[|)]|\Z)", re.ASCII)
-_SECTION = re.compile(rf"{_B}(\()?{_B}((?:attn|ffn)\b|[A-Za-z]{{2,}}(?={_B}:))", re.ASCII)
+_SECTION = re.compile(rf"{_B}(?:(\(){_B})?((?:attn|ffn)\b|[A-Za-z]{{2,}}(?={_B}:))", re.ASCII)
 
 _PATTERN = "belongs to patterns: list them by `areal-conf layouts`, or sweep them by "
 _PATTERN += "-m hydra/sweeper=areal_layouts"
@@ -739,7 +739,7 @@ class _Parser:
         elif char == "@":
             fixes, advice = [text[:at]], f"'@' {_PATTERN}"
         elif _REVERSED.match(text, at):  # 4d2t
-            fixes = [text[:at] + re.sub("([0-9]+)([a-z])", r"\2\1", text[at:])]
+            fixes = [text[:at] + re.sub("(?<![0-9])([0-9]+)([a-z])", r"\2\1", text[at:])]
         elif char.isdigit() and text[self.pos - 1].isdigit():  # d1 6
             fixes = [text[: self.pos] + text[at:], text[:at]]
         self.fault(code, at, at + 1, what, *fixes, advice=advice)

@@ -11,7 +11,7 @@ import pytest
 from paths import ROOT
 
 from areal_conf.cli.entry import main
-from areal_conf.lint.linter import MAX_BYTES, lint_file
+from areal_conf.lint.linter import MAX_BYTES, files_below, lint_file
 from areal_conf.lint.nodes import FileFinding
 
 EXPERIMENT = """\
@@ -35,6 +35,30 @@ def lint(tmp_path: Path, text: str | bytes, name: str = "config.yaml") -> list[F
 
 def found(findings: list[FileFinding]) -> list[str]:
     return [f"{f.place.line}:{f.place.column} {f.error.code} {f.error.path}" for f in findings]
+
+
+@pytest.mark.parametrize(
+    ("folder", "mark"),
+    [
+        (".hidden", None),
+        ("node_modules/pkg", None),
+        ("lib/site-packages/pkg", None),
+        ("venv", "pyvenv.cfg"),
+        ("multirun/2026", "multirun.yaml"),
+    ],
+)
+def test_files_that_others_maintain_are_left_out(
+    tmp_path: Path, folder: str, mark: str | None
+) -> None:
+    inside = tmp_path / folder / "config.yaml"
+    inside.parent.mkdir(parents=True)
+    inside.write_text("actor: {backend: fsdp:d4p2}")
+    if mark:
+        (inside.parent / mark).write_text("")
+    (tmp_path / "own.yaml").write_text(EXPERIMENT)
+    assert list(files_below(tmp_path)) == [tmp_path / "own.yaml"]
+    assert inside in files_below(inside.parent)  # a directory that is named is searched
+    assert list(files_below(inside)) == [inside]
 
 
 def test_nothing_wrong(tmp_path: Path) -> None:
