@@ -72,6 +72,7 @@ CODES: dict[str, str] = {
     "AC362": "model not checked",
     "AC363": "scheduling_spec with a number of entries that schedulers refuse",
     "AC364": "a key that has no effect",
+    "AC365": "a key that AReaL does not read, near one that it does",
     "AC401": "tensor parallelism does not divide the attention heads",
     "AC402": "tensor parallelism does not fit the key/value heads",
     "AC403": "more pipeline stages than layers",

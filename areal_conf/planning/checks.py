@@ -20,7 +20,7 @@ from areal_conf.errors import AllocationError, Finding, can_be_allowed, clip, wr
 from areal_conf.legacy.carry_over import FIELD, Carried, carry_over
 from areal_conf.planning.options import PlanOptions
 from areal_conf.planning.resolve import Facts, Mode, Rule, State, gather, resolve
-from areal_conf.planning.rules import cluster, launchers, models, scheduling_spec, trainer
+from areal_conf.planning.rules import cluster, keys, launchers, models, scheduling_spec, trainer
 
 _STOPPING: tuple[Rule, ...] = (
     cluster.has_engines,
@@ -94,7 +94,7 @@ def _gathered(experiment: Experiment, options: PlanOptions) -> tuple[Facts, list
 def _found(facts: Facts, model: Any) -> Iterator[Finding]:
     """What is wrong with a resolved experiment, rule by rule."""
     yield from facts.state.findings
-    for table in (cluster, scheduling_spec, trainer, launchers):
+    for table in (cluster, scheduling_spec, trainer, launchers, keys):
         yield from table.check(facts)
     if model is not None:
         yield from models.check(facts.state, model)
