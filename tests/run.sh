@@ -105,6 +105,12 @@ apps_on() { # NAME PACKAGE...
   ".venvs/$1/bin/python" -m pytest -m apps tests
 }
 
+browser() { # the pages in a real Chromium, and the site
+  environment browser -e '.[test]' 'selenium>=4.20' 'hydra-core==1.3.*' 'omegaconf==2.3.*'
+  command -v chromedriver >/dev/null || apt_install chromium chromium-driver
+  .venvs/browser/bin/python -m pytest -q -m browser tests/browser
+}
+
 fuzz() { # the same inputs every time; skipped with a reason where atheris cannot be installed
   environment fuzz -e '.[test]'
   .venvs/fuzz/bin/pip install --quiet atheris==3.0.0 ||

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from areal_conf.planning.result import Plan
 
 
-_FORMATS = {".json": "json", ".svg": "svg"}
+_FORMATS = {".json": "json", ".svg": "svg", ".html": "page"}
 """Formats by the suffix of the file that is written."""
 
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_planning_arguments(parser)
     parser.add_argument(
         "--format",
-        choices=("table", "json", "svg"),
+        choices=("table", "json", "svg", "page"),
         help="table, json, or a picture; default: as the name after -o ends, else table",
     )
     add_output_argument(parser)
@@ -82,6 +82,10 @@ def _print(made: Plan, form: str, output: str | None) -> None:
 def _text(made: Plan, form: str) -> str:
     if form == "json":
         return made.model_dump_json(indent=2) + "\n"
+    if form == "page":
+        from areal_conf.report.page import plan_page
+
+        return plan_page(made)
     if form == "svg":
         from areal_conf.report import svg
 
