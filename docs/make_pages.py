@@ -42,7 +42,6 @@ CLASSES = {
     "AC52": "Migration",
     "AC53": "Migration",
     "AC6": "Layout patterns and sweeps",
-    "AC70": "Memory of a GPU",
     "AC7": "Memory of a GPU",
 }
 """Headings of the page of codes, by how a code begins."""
