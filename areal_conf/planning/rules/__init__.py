@@ -1,4 +1,4 @@
 """The rules of a whole experiment, as tables of functions.
 
-Each rule reads the resolved experiment and yields findings. Must not change what it reads.
+Knows the resolved experiment and what AReaL accepts. Must not change what it reads, nor print.
 """
