@@ -19,7 +19,6 @@ BY_COMMAND = "cli"
 TOO_LARGE = {
     "areal_conf/config",
     "areal_conf/legacy/allocation_mode.py",
-    "areal_conf/planning/resolve.py",
     "areal_conf/report/svg.py",
     "areal_conf/spec/parser.py",
 }

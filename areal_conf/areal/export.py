@@ -16,8 +16,8 @@ from areal_conf.config.redaction import Redactor
 from areal_conf.config.versions import V1_0_4
 from areal_conf.config.view import UNSET
 from areal_conf.planning.options import PlanOptions
-from areal_conf.planning.resolve import Engine, State
 from areal_conf.planning.result import planned
+from areal_conf.planning.state import Engine, State
 from areal_conf.spec.backends import BACKENDS
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ from areal_conf.config.versions import areal_version
 from areal_conf.errors import AllocationError, Finding, can_be_allowed, clip, wrong_type
 from areal_conf.legacy.carry_over import FIELD, Carried, carry_over
 from areal_conf.planning.options import PlanOptions
-from areal_conf.planning.resolve import Facts, Mode, Rule, State, gather, resolve
+from areal_conf.planning.resolve import Facts, Rule, gather, resolve
 from areal_conf.planning.rules import cluster, keys, launchers, models, scheduling_spec, trainer
+from areal_conf.planning.state import Mode, State
 
 _STOPPING: tuple[Rule, ...] = (
     cluster.has_engines,

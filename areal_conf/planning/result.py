@@ -19,7 +19,8 @@ from areal_conf.planning.checks import as_allowed, examine
 from areal_conf.planning.mesh import Coordinates, Device, RankOrder
 from areal_conf.planning.options import PlanOptions
 from areal_conf.planning.placement import Placement
-from areal_conf.planning.resolve import Engine, Facts, Mode, State
+from areal_conf.planning.resolve import Facts
+from areal_conf.planning.state import Engine, Mode, State
 from areal_conf.spec.allocation import ModelAllocation
 from areal_conf.spec.backends import DIMENSIONS
 

@@ -17,7 +17,7 @@ from areal_conf.spec.allocation import ModelAllocation, looks_like_spec
 from areal_conf.sweeps.axes import Axis, Choice, SweepError, Value
 
 if TYPE_CHECKING:
-    from areal_conf.planning.resolve import State
+    from areal_conf.planning.state import State
 
 
 class Base:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from areal_conf.config.versions import AFTER_2_0
 from areal_conf.errors import AllocationError, Finding, Severity, counted
-from areal_conf.planning.resolve import NODE_GRANULAR, Engine, Facts, Rule
+from areal_conf.planning.resolve import NODE_GRANULAR, Facts, Rule
+from areal_conf.planning.state import Engine
 from areal_conf.spec.backends import divisors
 
 

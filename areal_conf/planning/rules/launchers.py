@@ -13,7 +13,8 @@ from typing import Any
 from areal_conf.config.areal_defaults import DIRECTORIES
 from areal_conf.config.view import is_mapping, is_unset
 from areal_conf.errors import AllocationError, Finding, Severity, wrong_type
-from areal_conf.planning.resolve import Engine, Facts, Rule
+from areal_conf.planning.resolve import Facts, Rule
+from areal_conf.planning.state import Engine
 
 _STARTED = ("rollout", "actor")
 _ON_CLUSTERS = ("ray", "slurm")

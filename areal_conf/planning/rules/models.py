@@ -15,7 +15,7 @@ from areal_conf.config.experiment import Experiment
 from areal_conf.config.view import UNSET, View
 from areal_conf.errors import AllocationError, Finding, clip
 from areal_conf.model import ModelFacts, Settings, check_model, read_model
-from areal_conf.planning.resolve import Engine, State
+from areal_conf.planning.state import Engine, State
 
 AUTO = "auto"
 """As a source: each engine's own model, where it is a local directory."""

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from areal_conf.config.view import View, is_mapping
 from areal_conf.errors import AllocationError, Finding, counted
-from areal_conf.planning.resolve import Engine, Facts, Rule
+from areal_conf.planning.resolve import Facts, Rule
+from areal_conf.planning.state import Engine
 
 
 class SchedulingSpec(NamedTuple):

@@ -15,7 +15,8 @@ from areal_conf.config.experiment import Experiment
 from areal_conf.config.versions import AFTER_2_0, V2_0
 from areal_conf.config.view import View, is_unset
 from areal_conf.errors import AllocationError, Finding, clip, safe_repr
-from areal_conf.planning.resolve import Engine, Facts, Rule
+from areal_conf.planning.resolve import Facts, Rule
+from areal_conf.planning.state import Engine
 
 _NAMES = {"experiment_name": "_/", "trial_name": "-/"}
 """Characters that AReaL's documentation of each name asks not to use (api/cli_args.py)."""

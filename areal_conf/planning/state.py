@@ -1,0 +1,142 @@
+"""The resolved experiment: engines with their backends, and whose GPUs they share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from areal_conf.config.areal_defaults import ROLES
+from areal_conf.config.experiment import EngineSection, Experiment
+from areal_conf.errors import AllocationError, Finding
+from areal_conf.legacy.carry_over import Carried
+from areal_conf.spec.allocation import ModelAllocation
+from areal_conf.spec.backends import Role
+
+Mode = Literal["single_controller", "spmd"]
+
+
+@dataclass(slots=True)
+class Engine:
+    """One engine, resolved.
+
+    Attributes:
+        section: what the config says.
+        allocation: backend and layout; None where the string is missing or wrong.
+        world_size: number of ranks; 0 where the layout is not known.
+        text: the backend string as it was given.
+        inherited_from: the engine whose backend it took.
+        colocated_with: the engine whose GPUs it shares.
+        fits: whether a colocated engine has as many ranks as its target.
+        guest: whether its strategy is colocation, even with a target that is wrong.
+        awex: whether it shares its target's GPUs by weight_update_mode, not by its strategy.
+    """
+
+    section: EngineSection
+    allocation: ModelAllocation | None = None
+    world_size: int = 0
+    text: str = ""
+    inherited_from: str | None = None
+    colocated_with: str | None = None
+    fits: bool = True
+    guest: bool = False
+    awex: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the engine."""
+        return self.section.name
+
+    @property
+    def path(self) -> str:
+        """Config path of its backend string."""
+        return self.section.backend_path
+
+    @property
+    def active(self) -> bool:
+        """Whether it runs."""
+        return self.section.inactive is None
+
+    @property
+    def role(self) -> Role | None:
+        """Role of its backend, or the one it must have."""
+        return self.allocation.role if self.allocation else self.section.role
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is made of server instances."""
+        return self.role == "inference"
+
+    @property
+    def gpus(self) -> int:
+        """GPUs it reserves for itself."""
+        section = self.section
+        if section.inactive or section.external or self.colocated_with or self.guest:
+            return 0
+        return self.world_size
+
+    @property
+    def workers(self) -> int:
+        """Workers that AReaL's schedulers count: one a rank, for servers one an instance."""
+        if self.allocation is None:
+            return 0
+        return self.allocation.instances or self.world_size
+
+
+@dataclass
+class State:
+    """The whole experiment, resolved; rules read it and add to `findings`.
+
+    Attributes:
+        carried: what a legacy ``allocation_mode`` does to the config.
+    """
+
+    experiment: Experiment
+    mode: Mode
+    launcher: str | None
+    carried: Carried = field(default_factory=Carried)
+    engines: dict[str, Engine] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    _order: list[Engine] | None = None
+    _active: list[Engine] | None = None
+
+    def error(self, error: AllocationError) -> None:
+        """Note an error."""
+        self.findings.append(Finding("error", error))
+
+    def active(self) -> list[Engine]:
+        """The engines that run and whose layout is known, in the order of `engines`."""
+        if self._active is None:
+            self._active = [e for e in self.engines.values() if e.active and e.allocation]
+        return self._active
+
+    def host(self, engine: Engine) -> Engine:
+        """The engine whose GPUs `engine` sits on: itself, or the one it is colocated with."""
+        seen = {engine.name}
+        while engine.colocated_with in self.engines and engine.colocated_with not in seen:
+            engine = self.engines[engine.colocated_with]
+            seen.add(engine.name)
+        return engine
+
+    def creation_order(self) -> list[Engine]:
+        """The engines in the order AReaL gives them GPUs.
+
+        Single controller (trainer/rl_trainer.py): trainers, then servers, then other engines as
+        written. SPMD (infra/launcher): servers, then the trainer.
+        """
+        if self._order is not None:
+            return self._order
+        standard = list(ROLES)
+        last = len(standard)
+
+        def key(engine: Engine) -> tuple[int, int]:
+            if engine.name not in ROLES:
+                return (1 if self.mode == "spmd" and not engine.serves else 2, 0)
+            place = standard.index(engine.name)
+            if engine.name == "teacher" and engine.serves:
+                place = last
+            if self.mode == "spmd":
+                return (0 if engine.serves else 1, place)
+            return (0, place)
+
+        self._order = sorted(self.engines.values(), key=key)
+        return self._order
