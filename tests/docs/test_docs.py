@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 from paths import ROOT
 
 REPOSITORY = ROOT
@@ -30,7 +31,11 @@ import railroad  # noqa: E402
 
 RUN_ELSEWHERE = {"reference/errors.md"}  # tests/test_error_codes.py
 PAGES = [REPOSITORY / "README.md"]  # a test below holds the Chinese one to its commands
-PAGES += sorted(p for p in DOCS.rglob("*.md") if str(p.relative_to(DOCS)) not in RUN_ELSEWHERE)
+PAGES += sorted(
+    p
+    for p in DOCS.rglob("*.md")
+    if str(p.relative_to(DOCS)) not in RUN_ELSEWHERE and p.relative_to(DOCS).parts[0] != "zh"
+)
 LANGUAGES = {"bash", "console", "python"}
 _BLOCK = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<body>.*?)^(?P=indent)```$",
@@ -156,8 +161,31 @@ def test_both_readmes_have_the_same_commands() -> None:
     assert english == chinese
 
 
+CHINESE = [REPOSITORY / "README.zh.md", *sorted((DOCS / "zh").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", CHINESE[1:], ids=lambda p: p.name)
+def test_a_chinese_page_has_the_blocks_of_the_english_one(page: Path) -> None:
+    """So that the commands that run there are the commands here; comments may differ."""
+    english = DOCS / page.relative_to(DOCS / "zh")
+    wanted, found = (
+        [(b.title, re.sub(r" +#.*", "", b.body)) for b in blocks(one)] for one in (english, page)
+    )
+    assert found == wanted
+
+
+def test_one_chinese_term_for_each_english_one() -> None:
+    glossary = yaml.safe_load((DOCS / "zh" / "glossary.yaml").read_text(encoding="utf-8"))
+    assert len({entry["zh"] for entry in glossary.values()}) == len(glossary)
+    for page in CHINESE:
+        text = page.read_text(encoding="utf-8")
+        for term, entry in glossary.items():
+            for other in entry["not"]:
+                assert other not in text, f"{page.name}: {term} is {entry['zh']}, not {other}"
+
+
 def test_links_lead_somewhere() -> None:
-    for page in [*PAGES, DOCS / "reference" / "errors.md"]:
+    for page in [*PAGES, *CHINESE, DOCS / "reference" / "errors.md"]:
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
             if not re.match(r"[a-z]+:|#", target):
                 assert (page.parent / target.partition("#")[0]).exists(), f"{page.name}: {target}"

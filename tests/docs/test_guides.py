@@ -29,7 +29,7 @@ def rules_table() -> str:
 
 
 def targets_table() -> str:
-    """The table of frameworks as docs/guides/engine-args.md has it."""
+    """The table of frameworks as docs/reference/engine-args.md has it."""
     lines = [
         "| `--for` | backends | argument or key: size | derived | source |",
         "| --- | --- | --- | --- | --- |",
@@ -41,16 +41,16 @@ def targets_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _between(guide: str, name: str) -> str:
-    text = (GUIDES / guide).read_text(encoding="utf-8")
+def _between(page: str, name: str) -> str:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     found = re.search(rf"<!-- {name}: begin[^\n]*-->\n(.*?)<!-- {name}: end -->", text, re.S)
     assert found
     return found.group(1)
 
 
 def test_tables_are_those_of_the_code() -> None:
-    assert _between("models.md", "rules") == rules_table()
-    assert _between("engine-args.md", "targets") == targets_table()
+    assert _between("guides/models.md", "rules") == rules_table()
+    assert _between("reference/engine-args.md", "targets") == targets_table()
 
 
 @pytest.mark.parametrize("guide", ["models.md", "engine-args.md", "moe.md", "areal.md"])
