@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from areal_conf._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from areal_conf.estimate.areal_keys import EngineKeys, fitting
     from areal_conf.estimate.cards import CARDS, Card, read_card
     from areal_conf.estimate.serving import ServingMemory, serving_memory
     from areal_conf.estimate.settings import ServingSettings, TrainingSettings
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "CARDS": "cards",
     "Card": "cards",
+    "EngineKeys": "areal_keys",
     "ServingMemory": "serving",
     "ServingSettings": "settings",
     "TrainingMemory": "training",
     "TrainingSettings": "settings",
+    "fitting": "areal_keys",
     "read_card": "cards",
     "serving_memory": "serving",
     "training_memory": "training",
@@ -31,10 +34,12 @@ _HOMES = {
 __all__ = [
     "CARDS",
     "Card",
+    "EngineKeys",
     "ServingMemory",
     "ServingSettings",
     "TrainingMemory",
     "TrainingSettings",
+    "fitting",
     "read_card",
     "serving_memory",
     "training_memory",

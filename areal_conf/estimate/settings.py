@@ -28,8 +28,7 @@ class TrainingSettings:
         recompute: activation checkpointing.
         sequence_parallel: whether norms and residuals are split over t.
         shard: what is dealt over the data ranks.
-        parameter_bytes, gradient_bytes, optimizer_bytes: bytes a parameter that stay. No optimizer
-            (0) and no gradients (0): a reference model.
+        parameter_bytes, gradient_bytes, optimizer_bytes: bytes a parameter that stay.
         compute_bytes: bytes a parameter as it is gathered for computing.
         reduce_bytes: bytes a parameter of the gradients that are being reduced.
         kernels: which tensors a layer keeps.
@@ -54,6 +53,7 @@ class TrainingSettings:
         load_bytes: bytes a parameter of the whole model that every GPU holds while it loads.
         offload_parameters, offload_optimizer: kept in the memory of the host.
         mtp: whether multi-token-prediction modules are trained.
+        forward_only: whether nothing is trained (a reference model): one layer at a time is kept.
         assumptions: what the settings rest on, in words.
         unknown: what is not known about them, in words.
     """
@@ -91,6 +91,7 @@ class TrainingSettings:
     offload_parameters: bool = False
     offload_optimizer: bool = False
     mtp: bool = False
+    forward_only: bool = False
     assumptions: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 

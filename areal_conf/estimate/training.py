@@ -192,6 +192,10 @@ class _Work(NamedTuple):
     def kept(self) -> float:
         """Bytes of activations that the stage's layers keep, of every micro-batch in flight."""
         stage, layers = self.stage, self.layers
+        if self.settings.forward_only:
+            return max(layers.dense if stage.dense else 0, layers.moe if stage.moe else 0) * (
+                self.tokens
+            )
         each = stage.dense * layers.kept_dense + stage.moe * layers.kept_moe
         if stage.last and self.settings.mtp and self.parameters.mtp:
             each += self.parameters.mtp_modules * layers.kept_moe
@@ -235,7 +239,7 @@ class _Work(NamedTuple):
     @property
     def one_layer(self) -> float:
         """Bytes of the whole layer that is computed again in the backward pass."""
-        if self.settings.recompute not in ("full", "op"):
+        if self.settings.recompute not in ("full", "op") or self.settings.forward_only:
             return 0.0
         layers, stage = self.layers, self.stage
         whole = max(layers.dense if stage.dense else 0, layers.moe if stage.moe else 0)
@@ -276,7 +280,7 @@ def _sharded_moments(work: _Work) -> list[Moment]:
     """
     settings, rank = work.settings, work.rank
     compute, reduce = settings.compute_bytes, settings.reduce_bytes
-    if settings.unsharded_gradients:
+    if settings.unsharded_gradients and not settings.forward_only:
         return _unsharded_moments(work)
     head = rank.head if rank.head > work.parameters.final else rank.embedding
     head = head if work.stage.last else 0.0
@@ -299,8 +303,8 @@ def _sharded_moments(work: _Work) -> list[Moment]:
     one_kept = work.kept / max(1, work.stage.dense + work.stage.moe)
     last = Moment(grown, one_kept + work.one_layer, loss_stays, at_work)
     ends = (rank.embedding + head) * 2 * compute + max(rank.embedding, head) * reduce
-    end = Moment(work.states.gradients, 0.0, 0.0, ends if training else 0.0)
-    return [loss, first, last, end] if training else [loss]
+    end = Moment(work.states.gradients, 0.0, 0.0, ends if training else stays)
+    return [loss] if settings.forward_only else [loss, first, last, end]
 
 
 def _unsharded_moments(work: _Work) -> list[Moment]:
