@@ -125,6 +125,15 @@ CODES: dict[str, str] = {
     "AC604": "a combination of a sweep cannot run",
     "AC605": "two jobs of a sweep are the same, or have the same name",
     "AC606": "layout patterns that mean too many combinations",
+    "AC701": "a step does not fit the card",
+    "AC702": "a step, or a request, may not fit the card",
+    "AC703": "loading the weights does not fit the card",
+    "AC704": "one full-length request does not fit the cache",
+    "AC705": "max_tokens_per_mb is not set, or is under one sequence",
+    "AC706": "gradient checkpointing is off, and decides whether a step fits",
+    "AC707": "Archon's pipeline keeps parameters gathered and gradients unsharded",
+    "AC708": "memory that is not estimated",
+    "AC709": "far more rollouts at once than the caches hold",
     "AC710": "a card that is not known",
 }
 """Every code and its meaning. Codes are stable: a code is never used again for something else."""

@@ -160,9 +160,9 @@ LOSSES = {
     "te-fused": Loss(4),
     # torch.nn.functional.cross_entropy on fp32 logits: logits, copy, softmax, gradient.
     "torch": Loss(14),
-    # DTensor's loss_parallel keeps one more copy and a mask.
+    # DTensor's loss_parallel; fitted, since no source says it.
     "torch-tp": Loss(20),
-    "torch-compile": Loss(6),
+    "torch-compile": Loss(6),  # fitted
     # AReaL's chunks, compiled. Fake tensors cannot be summed in place (PyTorch,
     # torch/csrc/autograd/input_buffer.cpp): the tracker sees 2 more than a GPU does.
     "areal-fsdp": Loss(6.25, 2),

@@ -79,7 +79,7 @@ def add_planning_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     parser.add_argument(
         "--areal",
-        type=_version,
+        type=version,
         metavar="VERSION",
         help="the AReaL to judge by, such as 1.0.4 or main; default: the installed one, else 1.0.4",
     )
@@ -101,14 +101,15 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         type=named_path,
-        metavar="[ENGINE=]FILE",
-        help="a Hugging Face config.json or its directory; auto: each engine's own local path",
+        metavar="[ENGINE=]MODEL",
+        help="a Hugging Face config.json, its directory, or a known name such as Qwen3-8B; "
+        "auto: each engine's own local path",
     )
     parser.add_argument(
         "--gpu",
         type=named_path,
         metavar="GPU",
-        help="the card to estimate memory for: a name such as H100, or its GiB",
+        help="the card to estimate memory for: a name such as H100, its GiB, or auto",
     )
 
 
@@ -206,7 +207,7 @@ def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return overrides, [word for word in words if word not in overrides]
 
 
-def _version(text: str) -> str:
+def version(text: str) -> str:
     """``--areal``: a version that rules can be held to."""
     from areal_conf.config.versions import areal_version
 

@@ -9,9 +9,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from areal_conf.cli.arguments import named_path
+from areal_conf.cli.arguments import named_path, usage_error, version
 
 if TYPE_CHECKING:
+    from areal_conf.model import ModelFacts
     from areal_conf.spec.allocation import ModelAllocation
 
 
@@ -29,8 +30,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         type=named_path,
-        metavar="config.json",
-        help="leave out what does not fit this model",
+        metavar="MODEL",
+        help="leave out what does not fit this model: a config.json, or a name: Qwen3-8B",
+    )
+    parser.add_argument(
+        "--gpu",
+        type=named_path,
+        metavar="GPU",
+        help="with --model: leave out what surely does not fit this card (H100, 79.1GiB, auto)",
+    )
+    parser.add_argument(
+        "--areal",
+        type=version,
+        metavar="VERSION",
+        help="the AReaL whose defaults memory is estimated with; default: as plan has it",
     )
     parser.add_argument(
         "--format",
@@ -73,12 +86,39 @@ def _found(args: argparse.Namespace) -> tuple[ModelAllocation, Iterator[ModelAll
     from areal_conf.model import read_model
     from areal_conf.search_space import layouts, nothing_valid
 
+    if args.gpu is not None and args.model is None:
+        usage_error("--gpu needs --model: name the model whose memory is estimated")
     model = read_model(args.model) if args.model is not None else None
     found = layouts(args.pattern, args.gpus, model)
     first = next(found, None)
     if first is None:
         raise nothing_valid(args.pattern, args.gpus, model)
-    return first, found
+    if model is None or args.gpu is None:
+        return first, found
+    return _fitting(args, model, _chain(first, found))
+
+
+def _fitting(
+    args: argparse.Namespace, model: ModelFacts, found: Iterable[ModelAllocation]
+) -> tuple[ModelAllocation, Iterator[ModelAllocation]]:
+    """Those of `found` that may fit the card, by AReaL's defaults."""
+    from areal_conf.config.versions import areal_version
+    from areal_conf.errors import AllocationError
+    from areal_conf.estimate.areal_keys import EngineKeys, fitting, nothing_set
+    from areal_conf.estimate.cards import read_card
+
+    card = read_card(args.gpu)
+    keys = EngineKeys(nothing_set, areal_version(args.areal))
+    left = (allocation for allocation, _ in fitting(found, model, keys, card.usable))
+    first = next(left, None)
+    if first is None:
+        raise AllocationError(
+            "AC603",
+            f"no layout of {args.pattern} lets {model.source} fit {card.usable:g} GiB",
+            text=args.pattern,
+            hint="take more GPUs, a larger card, or a pattern with more open sizes",
+        )
+    return first, left
 
 
 def _chain(first: ModelAllocation, others: Iterable[ModelAllocation]) -> Iterator[ModelAllocation]:

@@ -343,7 +343,7 @@ class _Reader:
                 )
                 self.findings.append(Finding("error", error))
                 continue
-            self.unread_keys(entry, ("path", "role"))
+            self.unread_keys(entry, ("path", "role", "settings"))
             if self.guard(lambda path=path: self.view.leads_nowhere(path)):
                 self.findings.append(Finding("error", self.nothing_at(path, listed.at(name))))
                 continue

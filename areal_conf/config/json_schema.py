@@ -216,6 +216,9 @@ def _areal_plan() -> Schema:
         {
             "path": {"type": "string", "description": "Dotted path of the engine's section."},
             "role": _or_unset(role, "The role its backend must have."),
+            "settings": _or_unset(
+                {"type": "object"}, "What estimates of memory read, under AReaL's names of keys."
+            ),
         },
         required=["path"],
     )

@@ -36,6 +36,10 @@ VLLM_NCCL = 1.0
 
 WEIGHTS_RANGE = 0.985, 1.015
 
+FILLED = 0.97
+"""Share of its part of the card that a server takes at least: the cache is whole pages, and what is
+free is measured."""
+
 
 @dataclass(frozen=True, slots=True)
 class CacheMemory:
@@ -119,7 +123,8 @@ def serving_memory(
         room = _room(allocation.backend, facts, sizes, settings, gpu, weights)
         cache = _cache(room, per_token, facts, sizes, settings)
         verdict = _verdict(cache, settings)
-        step = (weights * WEIGHTS_RANGE[0], max(weights, gpu * settings.fraction))
+        filled = max(weights, gpu * settings.fraction)
+        step = (filled * FILLED, filled)
     return ServingMemory(
         verdict=verdict,
         gpu=gpu,

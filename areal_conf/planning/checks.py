@@ -51,11 +51,22 @@ def examine(cfg: Any, options: PlanOptions) -> tuple[Facts, list[Finding]]:
         experiment = read_experiment(cfg, find_root(cfg, options.root))
         options = options.or_of(experiment)
         facts, refused = _gathered(experiment, options)
-        findings = [*_found(facts, options.model), *refused]
+        findings = [*_found(facts, options.model), *refused, *_memory(facts, options)]
         found = _flat([as_allowed(finding, facts.allowed) for finding in findings])
     except AllocationError as error:
         raise hidden.error(error) from None
     return facts, hidden.findings(found)
+
+
+def _memory(facts: Facts, options: PlanOptions) -> Iterator[Finding]:
+    """What the estimates of memory say, where a card is named; they are kept in `facts`."""
+    if options.gpu is None:
+        return
+    from areal_conf.planning import memory, memory_advice
+
+    facts.memory = memory.estimate(facts, options.model, options.gpu)
+    yield from memory.unknown_settings(facts)
+    yield from memory_advice.check(facts, facts.memory)
 
 
 def first_error(experiment: Experiment, model: Any = None) -> tuple[State, AllocationError | None]:

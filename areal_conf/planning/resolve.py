@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
+from typing import Any
 
 from areal_conf.config.areal_defaults import INHERITS, ROLES
 from areal_conf.config.experiment import EngineSection, Experiment
@@ -198,6 +199,7 @@ class Facts:
         strict: whether what AReaL refuses at start is an error (something is launched or exported)
             or a warning.
         allowed: codes of errors that count as warnings.
+        memory: the `planning.memory.ExperimentMemory`, where a card is named.
     """
 
     state: State
@@ -205,6 +207,7 @@ class Facts:
     areal: Version = V1_0_4
     strict: bool = False
     allowed: frozenset[str] = frozenset()
+    memory: Any = None
 
     @cached_property
     def placement(self) -> Placement | None:

@@ -11,11 +11,19 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, PrivateAttr, computed_field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    computed_field,
+    model_serializer,
+)
 
 from areal_conf.errors import AllocationError, Finding
 from areal_conf.legacy.carry_over import Carried
 from areal_conf.planning.checks import as_allowed, examine
+from areal_conf.planning.memory_result import EngineMemory, PlanMemory, engine_memory, plan_memory
 from areal_conf.planning.mesh import Coordinates, Device, RankOrder
 from areal_conf.planning.options import PlanOptions
 from areal_conf.planning.placement import Placement
@@ -33,6 +41,17 @@ class _Frozen(BaseModel):
         if type(other) is not type(self):
             return NotImplemented
         return self.__dict__ == other.__dict__
+
+
+class _WithMemory(_Frozen):
+    """What has estimates of memory where a card is named, and else no word of them in its JSON."""
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
+        if fields.get("memory", ...) is None:
+            del fields["memory"]
+        return fields
 
 
 class Diagnostic(_Frozen):
@@ -105,7 +124,7 @@ class _Resolved(NamedTuple):
     host: str
 
 
-class EnginePlan(_Frozen):
+class EnginePlan(_WithMemory):
     """One engine of the plan.
 
     Attributes:
@@ -120,6 +139,7 @@ class EnginePlan(_Frozen):
         instance_size: GPUs of one instance.
         inherited_from: engine whose backend it took.
         colocated_with: engine whose GPUs it shares.
+        memory: of one of its GPUs, where a card is named.
     """
 
     backend: str | None
@@ -133,6 +153,7 @@ class EnginePlan(_Frozen):
     instance_size: int | None
     inherited_from: str | None
     colocated_with: str | None
+    memory: EngineMemory | None = None
 
     _of: _Resolved = PrivateAttr()
 
@@ -227,7 +248,7 @@ class EnginePlan(_Frozen):
         return self.order.expert.groups("edp")
 
 
-class Plan(_Frozen):
+class Plan(_WithMemory):
     """The plan of an experiment.
 
     Attributes:
@@ -237,6 +258,7 @@ class Plan(_Frozen):
         mode: who starts the workers: AReaL's single controller, or an SPMD launcher.
         errors: what stops the experiment.
         warnings: what does not.
+        memory: of a GPU over all engines, where a card is named.
     """
 
     engines: dict[str, EnginePlan]
@@ -245,6 +267,7 @@ class Plan(_Frozen):
     mode: Mode
     errors: list[Diagnostic]
     warnings: list[Diagnostic]
+    memory: PlanMemory | None = None
 
     _facts: Facts | None = PrivateAttr(default=None)
 
@@ -411,6 +434,7 @@ def _build(facts: Facts, findings: list[Finding]) -> Plan:
         mode=facts.state.mode,
         errors=[_diagnostic(f) for f in findings if f.severity == "error"],
         warnings=[_diagnostic(f) for f in findings if f.severity == "warning"],
+        memory=plan_memory(facts.memory) if facts.memory else None,
     )
     built._facts = facts
     return built
@@ -452,11 +476,18 @@ def _engine_plan(engine: Engine, facts: Facts) -> EnginePlan:
         instance_size=allocation.instance_size if allocation else None,
         inherited_from=engine.inherited_from,
         colocated_with=_encodable(engine.colocated_with) if engine.colocated_with else None,
+        memory=_engine_memory(engine, facts),
     )
     placed = engine.fits and not engine.section.external
     host = facts.state.host(engine).name
     built._of = _Resolved(engine, facts.placement if placed else None, host)
     return built
+
+
+def _engine_memory(engine: Engine, facts: Facts) -> EngineMemory | None:
+    if facts.memory is None or engine.name not in facts.memory.engines:
+        return None
+    return engine_memory(facts.memory.engines[engine.name], facts.memory.card.usable)
 
 
 def _dims(allocation: ModelAllocation) -> Dims:

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from areal_conf.errors import AllocationError, Finding, counted, underline
 from areal_conf.planning.mesh import Device
+from areal_conf.report.memory import memory_lines, memory_summary
 from areal_conf.report.pen import Pen
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class _Row(NamedTuple):
     layout: str
     gpus: str
     where: list[str]
+    memory: list[str]
     notes: list[str]
 
 
@@ -122,7 +124,7 @@ class _PlanTable:
                 yield from self._entry(row, pen)
         else:
             yield self._table(pen)
-        for line in summary(self.plan):
+        for line in (*summary(self.plan), *memory_summary(self.plan.memory)):
             yield pen.text(line)
 
     def _table(self, pen: Pen) -> Table:
@@ -131,8 +133,10 @@ class _PlanTable:
             table.add_column(name, overflow="fold")
         table.add_column("GPUs", justify="right", no_wrap=True)
         table.add_column("where", overflow="fold")
-        if any(row.notes for row in self.rows):
-            table.add_column("notes", overflow="fold")
+        more = {"memory / GPU": "memory", "notes": "notes"}
+        more = {title: name for title, name in more.items() if self._has(name)}
+        for title, name in more.items():
+            table.add_column(title, overflow="fold", no_wrap=name == "memory")
         for row in self.rows:
             cells = [
                 pen.text((row.engine.name, "bold")),
@@ -140,11 +144,13 @@ class _PlanTable:
                 pen.text(row.layout),
                 pen.text(row.gpus),
                 pen.lines(row.where),
-                pen.lines(row.notes),
+                *(pen.lines(getattr(row, name)) for name in more.values()),
             ]
-            style = "" if row.engine.active else "dim"
-            table.add_row(*cells[: len(table.columns)], style=style)
+            table.add_row(*cells, style="" if row.engine.active else "dim")
         return table
+
+    def _has(self, name: str) -> bool:
+        return any(getattr(row, name) for row in self.rows)
 
     def _entry(self, row: _Row, pen: Pen) -> Iterator[RenderableType]:
         name = (row.engine.name, "bold")
@@ -152,6 +158,10 @@ class _PlanTable:
         yield pen.text(name, head)
         if row.engine.active:
             yield Padding(pen.lines([f"GPUs {row.gpus}", *row.where]), (0, 0, 0, 2))
+        if row.memory:
+            head, *parts = row.memory
+            lines = [f"memory of a GPU: {head}", *parts]
+            yield Padding(pen.lines(lines), (0, 0, 0, 2))
         if row.notes:
             yield Padding(pen.lines(row.notes), (0, 0, 0, 2))
 
@@ -186,7 +196,13 @@ def _row(engine: EnginePlan, plan: Plan) -> _Row:
         layout = str(engine.allocation.parallel)
     gpus = str(engine.gpus) if engine.active else "-"
     return _Row(
-        engine, engine.backend or "-", layout, gpus, _where(engine, plan), engine_notes(engine)
+        engine,
+        engine.backend or "-",
+        layout,
+        gpus,
+        _where(engine, plan),
+        memory_lines(engine.memory),
+        engine_notes(engine),
     )
 
 

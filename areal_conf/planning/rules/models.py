@@ -62,6 +62,24 @@ def check(state: State, model: Any) -> list[Finding]:
     return findings
 
 
+def engine_models(state: State, model: Any) -> dict[str, ModelFacts]:
+    """Facts of the model of each engine that runs and whose model can be read.
+
+    Args and exceptions are those of `check`, which says what cannot be read.
+    """
+    sources = _sources(state, model)
+    models = _Models()
+    found: dict[str, ModelFacts] = {}
+    for engine in state.active():
+        source = sources.get(engine.name, sources.get(OTHERS))
+        if source is None or engine.section.external:
+            continue
+        facts, _ = models.facts(state.experiment, engine, source)
+        if facts is not None:
+            found[engine.name] = facts
+    return found
+
+
 def _sources(state: State, model: Any) -> dict[str, Any]:
     """The source of each engine that has one; `OTHERS` for the rest."""
     if not isinstance(model, Mapping) or not _names_engines(state, model):

@@ -1,0 +1,58 @@
+"""Estimates of memory in words: what a table shows of each engine, and of GPUs that are shared."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from areal_conf.errors import counted
+
+if TYPE_CHECKING:
+    from areal_conf.planning.memory_result import EngineMemory, PlanMemory
+
+LEAST_SHOWN = 0.05
+"""GiB below which a part is not listed."""
+
+
+def whole(ends: tuple[float, float]) -> str:
+    """A range in whole numbers, rounded outwards: ``31-40``."""
+    low, high = math.floor(ends[0]), math.ceil(ends[1])
+    return f"{low:,}" if low == high else f"{low:,}-{high:,}"
+
+
+def memory_lines(memory: EngineMemory | None) -> list[str]:
+    """``31-40 of 79 GiB``, and below it the parts, the largest marked by ``>``."""
+    if memory is None:
+        return []
+    if memory.step is None:
+        return ["not estimated"]
+    lines = [f"{whole(memory.step)} of {memory.gpu:.0f} GiB", *_VERDICTS.get(memory.verdict, ())]
+    parts = sorted(memory.parts.items(), key=lambda part: -part[1])
+    for index, (name, size) in enumerate(parts):
+        if size >= LEAST_SHOWN:
+            lines.append(f"{'>' if index == 0 else ' '} {name} {size:.1f}")
+    cache = memory.kv_cache
+    if cache is not None:
+        lines.append(f"  cache {whole(cache.room)}")
+        if cache.requests is not None:
+            low, high = (math.floor(end) for end in cache.requests)
+            held = f"{low:,}" if low == high else f"{low:,}-{high:,}"
+            lines.append(f"  full requests {held}")
+    if memory.load is not None:
+        lines.append(f"  loading {whole(memory.load)}")
+    return lines
+
+
+_VERDICTS = {"may": ("may not fit",), "no": ("does not fit",), "unknown": ("not complete",)}
+
+
+def memory_summary(memory: PlanMemory | None) -> list[str]:
+    """What engines on the same GPUs need together, a line for each set of GPUs."""
+    if memory is None:
+        return []
+    return [
+        f"{' and '.join(shared.engines)} on {counted(shared.gpus, 'GPU')}: "
+        f"{whole(shared.step)} of {memory.gpu:.0f} GiB together"
+        for shared in memory.gpus
+        if len(shared.engines) > 1
+    ]
