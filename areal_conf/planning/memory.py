@@ -19,8 +19,9 @@ from areal_conf.estimate.ranges import CONTEXT, STATIC_RANGE, Range, Verdict, ve
 from areal_conf.estimate.serving import ServingMemory
 from areal_conf.estimate.training import TrainingMemory
 from areal_conf.model import ModelFacts
-from areal_conf.planning.resolve import Engine, Facts
+from areal_conf.planning.resolve import Facts
 from areal_conf.planning.rules.models import engine_models
+from areal_conf.planning.state import Engine
 
 _NEVER_TRAIN = ("ref", "teacher")
 """Engines that AReaL builds without an optimizer where their config sets none."""
