@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from typing import TYPE_CHECKING
 
 from areal_conf.errors import AllocationError, counted, wrong_type
@@ -121,40 +122,65 @@ def _enumerate_jointly(
     groups: Mapping[str, _Group],
     left: int,
 ) -> Iterator[dict[str, ModelAllocation]]:
-    known = {host: spaces[host].gpus or 0 for host in hosts.values() if host not in groups}
+    names, order = tuple(spaces), [*groups]
+    pools = [_Pool(space) for space in spaces.values()]
+    # A pattern or a host that says its GPUs has them in every split: they follow the shares.
+    fixed = [spaces[x].gpus or spaces[hosts[x]].gpus for x in names]
+    places = [
+        order.index(hosts[x]) if gpus is None else len(order) + i
+        for i, (x, gpus) in enumerate(zip(names, fixed, strict=True))
+    ]
+    sources = [*zip(pools, places, strict=True)]
+    same = tuple(gpus or 0 for gpus in fixed)
     for split in _splits([*groups.values()], left):
-        shares = {**known, **dict(zip(groups, split, strict=True))}
-        sized = [(space, space.gpus or shares[hosts[x]]) for x, space in spaces.items()]
-        for found in _product(sized):
-            yield dict(zip(spaces, found, strict=True))
+        shares = split + same
+        for found in product(*[pool[shares[place]] for pool, place in sources]):
+            yield dict(zip(names, found))  # noqa: B905 - of the same length, and this is hot
 
 
 def _splits(groups: list[_Group], left: int) -> Iterator[tuple[int, ...]]:
     """Every way to deal `left` GPUs to the groups so that each has a layout and none is over."""
-    if not groups:
-        yield ()
+    if len(groups) < 2:
+        if not groups:
+            yield ()
+        elif left % groups[0].weight == 0 and groups[0].can_have(left // groups[0].weight):
+            yield (left // groups[0].weight,)
         return
     first, *others = groups
     most = (left - sum(group.least for group in others)) // first.weight
-    if not others:
-        shares = range(most, most + 1) if most * first.weight == left else range(0)
-    else:
-        shares = range(first.unit, most + 1, first.unit)
-    for share in shares:
-        if first.can_have(share):
+    shares = first.shares(most)
+    if len(others) > 1:
+        for share in shares:
             for rest in _splits(others, left - share * first.weight):
                 yield (share, *rest)
-
-
-def _product(sized: list[tuple[Space, int]]) -> Iterator[tuple[ModelAllocation, ...]]:
-    """The product of the layouts of each, the first varying slowest; nothing is kept."""
-    if not sized:
-        yield ()
         return
-    (space, gpus), *others = sized
-    for allocation in space.layouts(gpus):
-        for rest in _product(others):
-            yield (allocation, *rest)
+    last, weight = others[0], others[0].weight
+    can_have = last.known
+    for share in shares:
+        rest_of, odd = divmod(left - share * first.weight, weight)
+        if not odd and (can_have[rest_of] if rest_of in can_have else last.can_have(rest_of)):
+            yield share, rest_of
+
+
+class _Pool(dict[int, tuple[ModelAllocation, ...]]):
+    """The layouts of one pattern by number of GPUs, made once: splits meet the same again."""
+
+    def __init__(self, space: Space) -> None:
+        super().__init__()
+        self._space = space
+        self._held = 0
+
+    def __missing__(self, gpus: int) -> tuple[ModelAllocation, ...]:
+        found = tuple(self._space.layouts(gpus))
+        self._held += len(found)
+        if self._held > _MOST_HELD:  # of a huge cluster only the latest are kept
+            self.clear()
+            self._held = len(found)
+        self[gpus] = found
+        return found
+
+
+_MOST_HELD = 200_000
 
 
 def nothing_valid(
@@ -304,13 +330,17 @@ class _Group:
         self.weight = weight
         self.unit = math.lcm(*(space.unit for space in spaces))
         self.least = self.unit * weight
-        self._known: dict[int, bool] = {}
+        self.known: dict[int, bool] = {}
 
     def can_have(self, gpus: int) -> bool:
-        """Whether each pattern has a layout of `gpus` GPUs."""
-        if gpus not in self._known:
-            self._known[gpus] = gpus > 0 and all(any(x.layouts(gpus)) for x in self.spaces)
-        return self._known[gpus]
+        """Whether each pattern has a layout of `gpus` GPUs; kept in `known`."""
+        if gpus not in self.known:
+            self.known[gpus] = gpus > 0 and all(any(x.layouts(gpus)) for x in self.spaces)
+        return self.known[gpus]
+
+    def shares(self, most: int) -> Iterator[int]:
+        """Numbers of GPUs up to `most` that it can have, rising."""
+        return (share for share in range(self.unit, most + 1, self.unit) if self.can_have(share))
 
 
 class _Experts:

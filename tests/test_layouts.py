@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from areal_conf import AllocationError, ModelAllocation, joint_layouts, layouts
 from areal_conf.model import ModelFacts, fits
 from areal_conf.resolvers import register
-from areal_conf.search_space import nothing_valid
+from areal_conf.search_space import Space, nothing_valid
 from areal_conf.spec.backends import BACKENDS, Sizes
 
 ALL = {name: f"{name}:{''.join(f'{x}*' for x in row.dims)}" for name, row in BACKENDS.items()}
@@ -396,6 +396,31 @@ def test_joint_is_lazy() -> None:
     patterns = {"rollout": "sglang:d*t*p*", "actor": "megatron:d*t*p*c*e*", "critic": "fsdp:d*"}
     first = next(joint_layouts(patterns, 100_000))
     assert [str(x) for x in first.values()] == ["sglang:d1", "megatron:d1", "fsdp:d99998"]
+
+
+def test_joint_makes_each_layout_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Splits of three engines meet the same layouts again and again: 4,000 a second otherwise."""
+    calls: list[int] = []
+    of_one = Space.layouts
+
+    def counted(self: Space, gpus: int) -> Iterator[ModelAllocation]:
+        calls.append(gpus)
+        return of_one(self, gpus)
+
+    monkeypatch.setattr(Space, "layouts", counted)
+    patterns = {"rollout": "sglang:d*t*", "actor": "fsdp:d*t*", "critic": "megatron:d*"}
+    assert sum(1 for _ in joint_layouts(patterns, 64)) > 5_000
+    assert len(calls) <= 2 * 3 * 64
+
+
+def test_a_guest_of_a_host_with_gpus_of_its_own() -> None:
+    patterns = {"actor": "fsdp:d*t*@4", "ref": "fsdp:d*", "rollout": "sglang:d*"}
+    found = joint(patterns, 6, guests={"ref": "actor"})
+    assert found == [
+        ["fsdp:d4", "fsdp:d4", "sglang:d2"],
+        ["fsdp:d2t2", "fsdp:d4", "sglang:d2"],
+        ["fsdp:t4", "fsdp:d4", "sglang:d2"],
+    ]
 
 
 def test_resolver() -> None:
