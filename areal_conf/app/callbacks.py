@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from areal_conf.app.preflight import (
 )
 from areal_conf.app.wrappers import log
 from areal_conf.errors import AllocationError, clip, counted
-from areal_conf.planning.options import PlanOptions
+from areal_conf.planning.options import PlanOptions, anchored
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -54,6 +55,7 @@ class PlanCallback(Callback):
         gpu: Any = None,
         areal: str | None = None,
     ) -> None:
+        model = anchored(model, os.getcwd())  # a job may change the directory
         self.options = PlanOptions(root, launcher, model, gpu=gpu, areal=areal)
 
     def on_job_start(self, config: DictConfig, **kwargs: Any) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hydra.errors import CompactHydraException
 
+from areal_conf.config.experiment import read_experiment
+from areal_conf.config.packages import find_root
 from areal_conf.config.view import whole_number
 from areal_conf.errors import AllocationError, counted
 from areal_conf.legacy.carry_over import warn_once
-from areal_conf.planning.options import PlanOptions
+from areal_conf.planning.options import PlanOptions, anchored
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -80,7 +83,7 @@ def prepared(cfg: DictConfig, options: PlanOptions) -> Plan:
     """The plan of `cfg`, into which a legacy ``allocation_mode`` is carried over first."""
     from areal_conf.planning.result import planned
 
-    made = planned(cfg, options)
+    made = planned(cfg, _anchored(cfg, options))
     if is_first_rank():
         warn_once(made.carried)
     _fill_in(cfg, made)
@@ -88,6 +91,20 @@ def prepared(cfg: DictConfig, options: PlanOptions) -> Plan:
     if mismatch is not None:
         made = made.with_error(mismatch)
     return made
+
+
+def _anchored(cfg: DictConfig, options: PlanOptions) -> PlanOptions:
+    """The options of a job that left the directory in which the paths of its config were written
+    (``hydra.job.chdir``)."""
+    from hydra.core.hydra_config import HydraConfig
+
+    if options.model is not None or not HydraConfig.initialized():
+        return options
+    started = str(HydraConfig.get().runtime.cwd)
+    if started == os.getcwd():
+        return options
+    model = read_experiment(cfg, find_root(cfg, options.root)).model
+    return replace(options, model=None if model is None else anchored(model, started))
 
 
 def _fill_in(cfg: DictConfig, made: Plan) -> None:

@@ -8,6 +8,7 @@ do. The app's task function is not called: AReaL's launcher runs the script that
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from areal_conf.areal.job import prepare
 from areal_conf.areal.runner import StoppedError
 from areal_conf.areal.runner import run_job as run_areal_job
 from areal_conf.errors import AllocationError
-from areal_conf.planning.options import PlanOptions
+from areal_conf.planning.options import PlanOptions, anchored
 
 if TYPE_CHECKING:
     from hydra.types import HydraContext
@@ -87,7 +88,11 @@ def launch(
         initial_job_idx: number of the first job.
         used: pairs of experiment and trial name that earlier batches used; added to.
     """
-    settings = replace(settings, script=str(Path(settings.check()).absolute()))
+    settings = replace(
+        settings,
+        script=str(Path(settings.check()).absolute()),
+        model=anchored(settings.model, os.getcwd()),  # a job may change the directory
+    )
     setup_globals()
     configure_log(config.hydra.hydra_logging, config.hydra.verbose)
     Path(str(config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
@@ -119,12 +124,14 @@ def trial_names(
     pairs: Sequence[tuple[str, str] | None], first: int, used: set[tuple[str, str]]
 ) -> list[str | None]:
     """A trial name for each job, of which `pairs` has the (experiment_name, trial_name): its own
-    where no other job has it, else with the job's number, from `first` on.
+    where no other job has it, else with the job's number, from `first` on, and more where that name
+    is another job's.
 
     AReaL clears the records of such a pair when it starts, so that two jobs of one pair destroy
     each other. None: the config has no name, which the plan tells.
     """
     given: list[str | None] = []
+    own = {pair for pair in pairs if pair is not None and pairs.count(pair) == 1}
     for number, pair in enumerate(pairs, first):
         if pair is None:
             given.append(None)
@@ -132,6 +139,8 @@ def trial_names(
         experiment, trial = pair
         if pairs.count(pair) > 1 or pair in used:
             trial = f"{_NOT_IN_TRIAL_NAMES.sub('_', trial)}_{number}"
+            while (experiment, trial) in used | own:
+                trial = f"{trial}_{number}"
         used.add((experiment, trial))
         given.append(trial)
     return given

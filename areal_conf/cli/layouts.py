@@ -132,11 +132,11 @@ def _lines(found: Iterable[ModelAllocation]) -> Iterator[str]:
 
 
 def _hydra(found: Iterable[ModelAllocation]) -> Iterator[str]:
-    from areal_conf.config.overrides import for_hydra
+    from areal_conf.config.overrides import without_parentheses
 
     comma = ""
     for allocation in found:
-        yield comma + for_hydra(str(allocation))
+        yield comma + without_parentheses(str(allocation))
         comma = ","
     yield "\n"
 

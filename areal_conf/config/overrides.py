@@ -25,6 +25,12 @@ _PRIMITIVE = re.compile(
         )+""",
     re.ASCII | re.VERBOSE,
 )
+_OTHER_THAN_TEXT = re.compile(
+    r"""[+-]?(?: [0-9][0-9_.eE+-]* | \.[0-9][0-9_eE+-]* | inf | nan ) | true | false | null""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""What Hydra may read as something else than text, and a little more."""
+
 _FUNCTION = re.compile(r"([A-Za-z_][\w-]*)[ \t]*\(", re.ASCII)
 _TOKEN = re.compile(rf"{_QUOTED.pattern}|\\.|[,()\[\]{{}}]", re.DOTALL)
 _OPENER = {")": "(", "]": "[", "}": "{"}
@@ -64,8 +70,25 @@ def quoted(text: str) -> str:
 
 
 def for_hydra(text: str) -> str:
-    """`text` as an element of an override: quoted only where Hydra would refuse or split it."""
-    return text if _PRIMITIVE.fullmatch(text) else quoted(text)
+    """`text` as an element of an override that comes back as the same str.
+
+    Quoted only where Hydra would refuse or split it, strip its blanks, or take it for a number, a
+    truth value or null: ``2.0_1`` is the number 2.01 to Hydra.
+    """
+    plain = _PRIMITIVE.fullmatch(text) and not _OTHER_THAN_TEXT.fullmatch(text)
+    if plain and "\\" not in text and text == text.strip(" \t"):
+        return text
+    return quoted(text)
+
+
+def without_parentheses(spec: str) -> str:
+    """A canonical backend string in its form that needs no quotes, with the name left out.
+
+    Quotes are gone once Hydra has read ``choice(...)``: sweepers that write its elements into
+    overrides of their own, such as Optuna's, fail with parentheses and brackets. A name in brackets
+    has no meaning for a backend of one engine.
+    """
+    return re.sub(r"\[\w+\]|[()]", "", spec)
 
 
 def _typed(override: str) -> str:

@@ -32,6 +32,14 @@ _STOPPING: tuple[Rule, ...] = (
 )
 """The rules that may find an error before anything is launched or exported."""
 
+_OF_LAYOUTS: tuple[Rule, ...] = (
+    cluster.straddling,
+    cluster.batch_divides,
+    cluster.worker_counts,
+    cluster.spmd_pipeline,
+)
+"""The rules whose warnings are of a layout, so that another layout cures them."""
+
 _DEFAULT = PlanOptions()
 
 
@@ -83,6 +91,19 @@ def first_error(experiment: Experiment, model: Any = None) -> tuple[State, Alloc
         if severity == "error" and error.code not in facts.allowed:
             return facts.state, error
     return facts.state, None
+
+
+def layout_warnings(experiment: Experiment, model: Any = None) -> list[AllocationError]:
+    """What is odd about the layouts of an experiment that may start.
+
+    `model` is that of `areal_conf.plan`, and so are the exceptions.
+    """
+    options = PlanOptions(model=model).or_of(experiment)
+    facts, _ = _gathered(experiment, options)
+    found = [finding for rule in _OF_LAYOUTS for finding in rule(facts)]
+    if options.model is not None:
+        found += models.check(facts.state, options.model)
+    return [error for severity, error in found if severity == "warning" and error.code != "AC362"]
 
 
 def _gathered(experiment: Experiment, options: PlanOptions) -> tuple[Facts, list[Finding]]:

@@ -89,7 +89,7 @@ def read_axes(arguments: Sequence[str], loader: ConfigLoader) -> list[Axis]:
     parser = OverridesParser.create(config_loader=loader)
     axes = {}
     overrides = parser.parse_overrides(as_typed(arguments))
-    mappings = [o.key_or_group for o in overrides if isinstance(o.value(), dict)]
+    keys = [(o.key_or_group, o.is_delete()) for o in overrides]
     for override in overrides:
         key = override.get_key_element()
         values = list(_values(override))
@@ -99,8 +99,9 @@ def read_axes(arguments: Sequence[str], loader: ConfigLoader) -> list[Axis]:
             )
             hint = "write a range or glob that has at least one"
             raise SweepError("AC603", message, path=key, hint=hint)
-        inside = any(f"{override.key_or_group}.".startswith(f"{m}.") for m in mappings)
-        path = None if inside or _is_composed(override, values, loader) else _path(override)
+        in_place = not _meets_another(override.key_or_group, keys)
+        in_place = in_place and not _is_composed(override, values, loader)
+        path = _path(override) if in_place else None
         axes[key] = Axis(key, path, values)
     return list(axes.values())
 
@@ -127,6 +128,16 @@ def _values(override: Override) -> Iterator[Value]:
 def _value(text: str, value: Any) -> Value:
     is_spec = isinstance(value, str) and looks_like_spec(value)
     return Value(text, value, is_spec and ("*" in value or "@" in value))
+
+
+def _meets_another(key: str, keys: Sequence[tuple[str, bool]]) -> bool:
+    """Whether an override is of a section above `key`, of a key below it, or deletes it: what they
+    leave depends on their order. Each of `keys` comes with whether it is deleted."""
+    return any(
+        (key != other and (f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")))
+        or (key == other and deleted)
+        for other, deleted in keys
+    )
 
 
 def _is_composed(override: Override, values: list[Value], loader: ConfigLoader) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from areal_conf.config.experiment import Experiment, read_experiment, with_new_backends
 from areal_conf.config.redaction import Redactor
@@ -11,13 +11,34 @@ from areal_conf.config.tree import Place, Source
 from areal_conf.config.view import View
 from areal_conf.errors import AllocationError
 from areal_conf.model import ModelFacts
-from areal_conf.planning.checks import first_error, resolved
+from areal_conf.planning.checks import first_error, layout_warnings, resolved
 from areal_conf.search_space import Space, joint_layouts
 from areal_conf.spec.allocation import ModelAllocation, looks_like_spec
 from areal_conf.sweeps.axes import Axis, Choice, SweepError, Value
 
 if TYPE_CHECKING:
     from areal_conf.planning.state import State
+
+
+class Found(NamedTuple):
+    """What was found out about a combination.
+
+    Attributes:
+        code: of the first error of its plan; empty where there is none.
+        has_engines: whether it has a plan at all.
+        warnings: those of its layouts.
+    """
+
+    code: str
+    has_engines: bool
+    warnings: tuple[AllocationError, ...] = ()
+
+
+class IdleEngineError(Exception):
+    """The pattern of an engine that does not run."""
+
+    def __init__(self, error: AllocationError) -> None:
+        self.error = error
 
 
 class Base:
@@ -37,27 +58,51 @@ class Base:
         self._model = model
         self._axes = axes
         self._backends: list[int] = []
+        self._of_engines: set[str] = set()
         self._experiments: dict[Any, Experiment] = {}
-        self._codes: dict[Any, tuple[str, bool]] = {}
+        self._found: dict[Any, Found] = {}
         self._shares: dict[Any, dict[str, Any] | None] = {}
 
-    def code(self, choice: Choice) -> str:
-        """The code of the first error of the plan of `choice`; empty where there is none."""
+    def found(self, choice: Choice) -> Found:
+        """What is wrong or odd about `choice`."""
         key = self._key(choice)
-        if key not in self._codes:
+        if key not in self._found:
             error = self._first_error(choice)
-            found = (error.code if error else "", self.has_engines)
-            self._codes[self._key(choice)] = found
+            warnings: list[AllocationError] = []
+            if error is None and self.has_engines:
+                warnings = layout_warnings(self._experiment(choice), self._model)
+            found = Found(error.code if error else "", self.has_engines, tuple(warnings))
+            self._found[self._key(choice)] = found
         else:
-            found = self._codes[key]
-        code, self.has_engines = found
-        return code
+            found = self._found[key]
+        self.has_engines = found.has_engines
+        return found
+
+    def shown(self, error: AllocationError) -> AllocationError:
+        """`error` without what the config takes from the environment."""
+        return Redactor(self.source.config).error(error)
+
+    def is_backend(self, index: int) -> bool:
+        """Whether an axis is the backend of an engine, as far as configs were read."""
+        return self._axes[index].dotted in self._of_engines
+
+    def patterns(self, choice: Choice) -> list[int]:
+        """The axes whose values are layout patterns: backends, or what leads to them."""
+        found = [i for i, value in enumerate(choice) if value.pattern]
+        if found:
+            self.apply(choice)
+            self._experiment(choice)
+        return [
+            i
+            for i in found
+            if self.is_backend(i) or i not in self._places or self._places[i].was_read()
+        ]
 
     def first_error(self, choice: Choice) -> AllocationError:
         """The first error of the plan of a combination that has one."""
         error = self._first_error(choice)
         assert error is not None
-        return Redactor(self.source.config).error(error)
+        return self.shown(error)
 
     def value(self, choice: Choice, key: str) -> Any:
         """The value at the dotted `key` for one combination."""
@@ -83,7 +128,11 @@ class Base:
             place.set(choice[i].value)
 
     def expand(self, choice: Choice, patterns: list[int]) -> Iterator[dict[int, ModelAllocation]]:
-        """Every way to fill the patterns of `choice`, by the number of their axis."""
+        """Every way to fill the patterns of `choice`, by the number of their axis.
+
+        Raises:
+            IdleEngineError: where one of them is the pattern of an engine that does not run.
+        """
         key = (self._key(choice), tuple(patterns))
         if key not in self._shares:
             shares = self._share(choice, patterns)
@@ -123,6 +172,8 @@ class Base:
 
     def _own_backends(self, experiment: Experiment) -> list[int]:
         """The axes that are backends of standard engines."""
+        for section in experiment.engines.values():
+            self._of_engines |= {section.backend_path, (section.raw or "").strip("${}")}
         paths = {s.backend_path for name, s in experiment.engines.items() if name in _STANDARD}
         return [i for i in self._places if self._axes[i].dotted in paths]
 
@@ -136,6 +187,9 @@ class Base:
         """
         spaces = {i: self._space(choice, i) for i in patterns}
         least = self._try(choice, {i: self._least(spaces[i], 1) for i in patterns})
+        for i in patterns:
+            if spaces[i].gpus is None:
+                self._refuse_idle(least, i, choice)
         weights, moved = self._weigh(choice, spaces, least)
         texts = {str(i): space.text for i, space in spaces.items()}
         guests: dict[str, str] = {}
@@ -206,18 +260,33 @@ class Base:
                 if other != index and host in engines:
                     return other, 0
             return None, state.engines[host].world_size
-        raise self._no_count(index, None)
+        raise self._no_count(index, None, _budget(state) is not None)
 
-    def _no_count(self, index: int, choice: Choice | None) -> SweepError:
+    def _no_count(self, index: int, choice: Choice | None, known: bool = False) -> SweepError:
+        """AC601; `known`: the cluster is, yet the engine takes none of its GPUs."""
         axis = self._axes[index]
         text = str((choice[index] if choice else axis.values[0]).value)
-        return SweepError(
-            "AC601",
-            "how many GPUs the pattern is to fill is not known",
-            text=text,
-            span=(len(text), len(text)),
-            path=axis.dotted,
-            hint=f"write {text}@8, or give cluster.n_nodes and cluster.n_gpus_per_node",
+        message, hint = "how many GPUs the pattern is to fill is not known", f"write {text}@8"
+        if known:
+            message += ": the engine takes none of the cluster's"
+        else:
+            hint += ", or give cluster.n_nodes and cluster.n_gpus_per_node"
+        end = (len(text), len(text))
+        return SweepError("AC601", message, text=text, span=end, path=axis.dotted, hint=hint)
+
+    def _refuse_idle(self, state: State, index: int, choice: Choice) -> None:
+        dotted = self._axes[index].dotted
+        engines = [e for e in state.engines.values() if dotted in (e.path, e.section.view.path)]
+        if not engines or any(engine.active for engine in engines):
+            return
+        raise IdleEngineError(
+            AllocationError(
+                "AC601",
+                f"{engines[0].name} does not run ({engines[0].section.inactive}), so that its "
+                "pattern has no GPUs to fill",
+                text=str(choice[index].value),
+                hint=f"leave {dotted} out of the sweep, or let {engines[0].name} run",
+            )
         )
 
     def _model_of(self, engines: set[str]) -> ModelFacts | None:

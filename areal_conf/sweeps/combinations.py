@@ -20,7 +20,7 @@ from areal_conf.model import read_model
 from areal_conf.planning.rules.models import AUTO
 from areal_conf.spec.allocation import ModelAllocation, looks_like_spec
 from areal_conf.sweeps.axes import Axis, Choice, SweepError, Value
-from areal_conf.sweeps.base import Base
+from areal_conf.sweeps.base import Base, IdleEngineError
 from areal_conf.sweeps.trial_names import TrialNames
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 OnInvalid = Literal["prune", "error"]
+OnWarning = Literal["keep", "prune"]
 
 MAX_EXPANDED = 50_000
 """Combinations that the patterns of one sweep may mean, pruned ones included: three open patterns
@@ -41,9 +42,11 @@ class Report:
     Attributes:
         total: how many there are.
         pruned: code to how many cannot run for it, and the first of them.
+        warned: code of a layout's warning to how many run in spite of it, and the first of them.
     """
 
     total: int = 0
+    warned: dict[str, tuple[int, AllocationError]] = field(default_factory=dict)
     pruned: dict[str, tuple[int, AllocationError]] = field(default_factory=dict)
 
     @property
@@ -53,8 +56,11 @@ class Report:
 
     def prune(self, code: str, example: Callable[[], AllocationError]) -> None:
         """Count one combination out; `example` is asked for the first of a code only."""
-        count, first = self.pruned[code] if code in self.pruned else (0, example())
-        self.pruned[code] = (count + 1, first)
+        _count(self.pruned, code, example)
+
+    def warn(self, code: str, example: Callable[[], AllocationError]) -> None:
+        """Count a combination that runs with a warning."""
+        _count(self.warned, code, example)
 
     def lines(self) -> Iterator[str]:
         """What is said before the start."""
@@ -62,6 +68,15 @@ class Report:
         yield f"{counted(self.total, 'combination')}, {out} pruned, {self.total - out} to run"
         for code, (count, first) in sorted(self.pruned.items()):
             yield f"{code}, {count} pruned, such as {first.path}: {first.message}"
+        for code, (count, first) in sorted(self.warned.items()):
+            yield f"{code}, {count} warned of, such as {first.path}: {first.message}"
+
+
+def _count(
+    table: dict[str, tuple[int, AllocationError]], code: str, example: Callable[[], AllocationError]
+) -> None:
+    count, first = table[code] if code in table else (0, example())
+    table[code] = (count + 1, first)
 
 
 class Job(NamedTuple):
@@ -104,8 +119,12 @@ class LayoutSweep:
         self._bases: dict[tuple[str, ...], Base] = {}
         self._expanded = 0
 
-    def jobs(self, on_invalid: OnInvalid = "prune") -> list[Job]:
+    def jobs(self, on_invalid: OnInvalid = "prune", on_warning: OnWarning = "keep") -> list[Job]:
         """Every combination that can run, in the order of the sweep.
+
+        Args:
+            on_invalid: whether one that cannot run is left out, or refuses the sweep.
+            on_warning: whether one whose layouts are warned of runs, or is left out.
 
         Raises:
             SweepError: where a pattern is wrong, nothing is left (AC603), a combination cannot
@@ -118,10 +137,17 @@ class LayoutSweep:
         fresh: set[tuple[int, str]] = set()
         for base, choice in self._combinations():
             self.report.total += 1
-            code = base.code(choice) or ("AC605" if self._repeats(base, choice, seen) else "")
+            found = base.found(choice)
+            code = found.code or ("AC605" if self._repeats(base, choice, seen) else "")
             if code:
                 self.report.prune(code, partial(self._example, base, choice, code))
                 continue
+            warnings = {one.code: partial(self._warning, base, choice, one) for one in found[2]}
+            if warnings and on_warning == "prune":
+                self.report.prune(*next(iter(warnings.items())))
+                continue
+            for code, example in warnings.items():
+                self.report.warn(code, example)
             overrides = self._overrides(choice)
             names.give(overrides, base, choice, len(jobs))
             new = {(i, self._kind(i, value)) for i, value in enumerate(choice)} - fresh
@@ -137,20 +163,25 @@ class LayoutSweep:
         """The product of all keys; patterns are expanded anew, together, for each of the others."""
         for choice in itertools.product(*(axis.values for axis in self.axes)):
             base = self._base(choice)
-            patterns = [i for i, value in enumerate(choice) if value.pattern]
+            patterns = base.patterns(choice)
             if not patterns:
                 yield base, choice
                 continue
+            why = partial(self._nothing, choice)
             found = False
-            for specs in base.expand(choice, patterns):
-                found = True
-                self._expanded += 1
-                if self._expanded > MAX_EXPANDED:
-                    raise _too_many()
-                yield base, _with(choice, specs)
+            try:
+                for specs in base.expand(choice, patterns):
+                    found = True
+                    self._expanded += 1
+                    if self._expanded > MAX_EXPANDED:
+                        raise _too_many()
+                    yield base, _with(choice, specs)
+            except IdleEngineError as idle:
+                why = partial(idle.error.at, self._shown(choice))
             if not found:
                 self.report.total += 1
-                self.report.prune("AC603", partial(self._nothing, choice))
+                example = why()
+                _count(self.report.pruned, example.code, partial(_same, example))
 
     def _base(self, choice: Choice) -> Base:
         """The config composed for this choice of groups, composed once."""
@@ -192,7 +223,9 @@ class LayoutSweep:
         """Whether an experiment of the same meaning is among the jobs already."""
         if not base.has_engines:
             return False
-        key = tuple(_meaning(value) for value in choice)
+        key = tuple(
+            _meaning(value) if base.is_backend(i) else value.text for i, value in enumerate(choice)
+        )
         if key in seen:
             return True
         seen.add(key)
@@ -215,6 +248,9 @@ class LayoutSweep:
             return AllocationError(code, message, path=self._shown(choice), hint=hint)
         return base.first_error(choice).at(self._shown(choice))
 
+    def _warning(self, base: Base, choice: Choice, error: AllocationError) -> AllocationError:
+        return base.shown(error).at(self._shown(choice))
+
     def _nothing(self, choice: Choice) -> AllocationError:
         return AllocationError(
             "AC603",
@@ -234,6 +270,10 @@ class LayoutSweep:
             return SweepError("AC604", message, hint=hint, others=others)
         message = f"no combination of the sweep can run: {out} pruned ({counts})"
         return SweepError("AC603", message, hint=others[0].hint, others=others)
+
+
+def _same(error: AllocationError) -> AllocationError:
+    return error
 
 
 def _too_many() -> SweepError:

@@ -19,7 +19,7 @@ from areal_conf.config.view import is_mapping, is_unset
 from areal_conf.errors import AllocationError, clip, counted, wrong_type
 from areal_conf.files import write_atomically
 from areal_conf.sweeps.axes import SweepError, read_axes
-from areal_conf.sweeps.combinations import Job, LayoutSweep, OnInvalid
+from areal_conf.sweeps.combinations import Job, LayoutSweep, OnInvalid, OnWarning
 from areal_conf.sweeps.need import Need, need_of
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class SweepRun:
         task: what each job runs.
         max_batch_size: jobs launched at a time; None for all.
         on_invalid: prune combinations that cannot run, or refuse the sweep for one of them.
+        on_warning: keep combinations whose layouts are warned of, or prune them.
         root: dotted path of the package that holds the experiment.
         model: a model config to hold layouts to.
     """
@@ -68,6 +69,7 @@ class SweepRun:
         on_invalid: OnInvalid = "prune",
         root: str = "",
         model: Any = None,
+        on_warning: OnWarning = "keep",
     ) -> None:
         self.config = config
         self.context = context
@@ -77,10 +79,13 @@ class SweepRun:
             raise _unusable("max_batch_size", max_batch_size, "a whole number from 1, or null")
         if on_invalid not in get_args(OnInvalid):
             raise _unusable("on_invalid", on_invalid, " or ".join(get_args(OnInvalid)))
+        if on_warning not in get_args(OnWarning):
+            raise _unusable("on_warning", on_warning, " or ".join(get_args(OnWarning)))
         if not isinstance(root, str):
             raise _unusable("root", root, "the dotted path of a package")
         self.max_batch_size = max_batch_size
         self.on_invalid: OnInvalid = on_invalid
+        self.on_warning: OnWarning = on_warning
         self.root = root
         self.model = model
         self._needs: dict[str, Need] = {}
@@ -112,7 +117,7 @@ class SweepRun:
             axes = read_axes(arguments, self.context.config_loader)
             sweep = LayoutSweep(axes, self._compose, self.root, self.model)
             try:
-                return sweep.jobs(self.on_invalid)
+                return sweep.jobs(self.on_invalid, self.on_warning)
             finally:
                 for line in sweep.report.lines():
                     log.info(line)

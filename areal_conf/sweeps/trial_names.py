@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from areal_conf.config.overrides import for_hydra
+from areal_conf.config.view import is_unset
+from areal_conf.errors import AllocationError
 from areal_conf.sweeps.axes import Axis, Choice, SweepError
 from areal_conf.sweeps.base import Base
 
@@ -20,25 +22,38 @@ class TrialNames:
         self._trial = f"{root}.trial_name" if root else "trial_name"
         self._experiment = f"{root}.experiment_name" if root else "experiment_name"
         self._axis = next((axis for axis in axes if axis.dotted == self._trial), None)
-        self._pairs: set[tuple[Any, Any]] = set()
+        self._pairs: set[tuple[str, str]] = set()
 
     def give(self, overrides: list[str], base: Base, choice: Choice, number: int) -> None:
-        """Name the job with this number; its override replaces or follows those there are."""
+        """Name the job with this number; its override replaces or follows those there are.
+
+        The number is all that stands behind the last ``_``, so that no two names are equal.
+        """
         if not base.has_engines or not base.source.has(self._trial):
             return
         if self._axis is not None and len(self._axis.values) > 1:
             self._refuse_twice(base, choice)
             return
-        name = base.raw(self._trial) or base.value(choice, self._trial) or "trial"
-        text = for_hydra(f"{name}_{number}")
+        text = for_hydra(f"{self._name(base, choice)}_{number}")
         if self._axis is None:
             overrides.append(f"{self._trial}={text}")
         else:
             at = next(i for i, o in enumerate(overrides) if o.startswith(f"{self._axis.key}="))
             overrides[at] = f"{self._axis.key}={text}"
 
+    def _name(self, base: Base, choice: Choice) -> Any:
+        base.apply(choice)
+        name = base.raw(self._trial) or base.value(choice, self._trial)
+        return "trial" if is_unset(name) else name
+
     def _refuse_twice(self, base: Base, choice: Choice) -> None:
-        pair = base.value(choice, self._experiment), base.value(choice, self._trial)
+        try:
+            pair = (
+                str(base.value(choice, self._experiment)),
+                str(base.value(choice, self._trial)),
+            )
+        except AllocationError:  # a name that is known in the job alone: ${hydra:job.num}
+            return
         if pair in self._pairs:
             raise SweepError(
                 "AC605",

@@ -22,6 +22,8 @@ class ArealLayoutsSweeper(Sweeper):
         params: overrides of every sweep, key to value; those of the command line replace them.
         on_invalid: ``prune`` leaves out combinations whose plan has errors; ``error`` refuses the
             sweep for one of them.
+        on_warning: ``keep`` runs combinations whose layouts are warned of, and tells; ``prune``
+            leaves them out.
         root: dotted path of the package that holds the experiment.
         model: a Hugging Face ``config.json`` to hold layouts to; ``auto``; or one for each engine.
     """
@@ -33,11 +35,13 @@ class ArealLayoutsSweeper(Sweeper):
         on_invalid: Literal["prune", "error"] = "prune",
         root: str = "",
         model: Any = None,
+        on_warning: Literal["keep", "prune"] = "keep",
     ) -> None:
         self.params = params
         self.options = {
             "max_batch_size": max_batch_size,
             "on_invalid": on_invalid,
+            "on_warning": on_warning,
             "root": root,
             "model": model,
         }

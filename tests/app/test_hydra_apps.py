@@ -505,3 +505,23 @@ def test_callback_stops_a_sweep_at_the_first_bad_job(guarded: App) -> None:
     assert re.findall("task: .*", done.stdout) == ["task: fsdp:d8"]
     assert "AC104" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "named", ["+areal_plan.model=tiny.json", "hydra.callbacks.areal_plan.model=tiny.json"]
+)
+def test_a_relative_model_is_found_where_the_job_changes_the_directory(
+    named: str, tmp_path: Path
+) -> None:
+    app = App.create(tmp_path / "app", HYDRA_MAIN)
+    (app.directory / "tiny.json").write_text('{"num_attention_heads": 6, "num_hidden_layers": 4}')
+    words = (
+        "hydra/callbacks=areal_plan",
+        named,
+        "hydra.job.chdir=true",
+        "rollout.backend=sglang:d1",
+    )
+    assert "backend: megatron:t3" in app.run(*words, "actor.backend=megatron:t3").stdout
+    refused = app.run(*words, "actor.backend=megatron:t4")
+    assert refused.returncode == 1
+    assert "AC401" in refused.stderr

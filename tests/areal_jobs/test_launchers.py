@@ -119,6 +119,20 @@ def test_the_controller_runs_the_script_itself(folder: Path) -> None:
     assert config_of(folder, 0).allocation_mode == ""
 
 
+def test_a_model_is_found_by_jobs_in_directories_of_their_own(folder: Path) -> None:
+    (folder / "tiny.json").write_text('{"num_attention_heads": 4, "num_hidden_layers": 2}')
+    process = start(
+        folder,
+        "hydra.launcher.script=train.py",
+        "hydra.launcher.model=tiny.json",
+        "hydra.job.chdir=true",
+        "actor.backend=fsdp:d1t2,fsdp:d2",
+    )
+    out, err = process.communicate(timeout=120)
+    assert "No such file" not in err
+    assert out.count("rank 0\n") == 2
+
+
 def test_a_script_must_be_named(folder: Path) -> None:
     process = start(folder, "note=1,2")
     _, err = process.communicate(timeout=120)
@@ -185,6 +199,16 @@ def test_trial_names_are_changed_only_where_they_clash() -> None:
     pairs = [("e", "a"), ("e", "b/c"), ("e", "b/c"), ("f", "b/c")]
     assert trial_names(pairs, 0, used) == ["a", "b_c_1", "b_c_2", "b/c"]
     assert trial_names([("e", "a"), None], 4, used) == ["a_4", None]
+
+
+@pytest.mark.parametrize(
+    "trials", [["t_1", "t", "t"], ["t", "t", "t_0", "t_1"], ["t", "t", "t_0", "t_0", "t_0_0"]]
+)
+def test_a_name_that_is_made_up_is_no_other_jobs(trials: list[str]) -> None:
+    used: set[tuple[str, str]] = set()
+    first = trial_names([("e", trial) for trial in trials], 0, used)
+    second = trial_names([("e", trial) for trial in trials], len(trials), used)
+    assert len({*first, *second}) == 2 * len(trials)
 
 
 def test_every_launcher_is_discovered() -> None:

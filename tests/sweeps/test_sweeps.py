@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra import initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra_app import unescaped
+from hydra.types import RunMode
+from hydra_app import BASE, unescaped
 from omegaconf import DictConfig, OmegaConf
 
 from areal_conf import ModelAllocation, joint_layouts, layouts
@@ -194,6 +198,38 @@ def test_pruning_agrees_with_the_plan_of_each_job() -> None:
     assert wanted
 
 
+def real(conf: Path, *arguments: str) -> tuple[LayoutSweep, list[Job]]:
+    """A sweep that Hydra itself composes."""
+    with initialize_config_dir(str(conf), **BASE):
+        loader = GlobalHydra.instance().config_loader()
+
+        def composed(overrides: list[str]) -> DictConfig:
+            return loader.load_configuration("config", overrides, RunMode.MULTIRUN)
+
+        made = LayoutSweep(read_axes(arguments, loader), composed)
+        return made, made.jobs()
+
+
+@pytest.mark.parametrize("gone", ["~critic", "critic=null", "~critic.backend"])
+def test_what_is_deleted_stays_so(gone: str, tmp_path: Path) -> None:
+    config = {**CONFIG, "critic": {"backend": ""}}
+    config |= {"cluster": {"n_nodes": 2, "n_gpus_per_node": 6}, "scheduler": {"type": None}}
+    (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(config)))
+    made, jobs = real(tmp_path, "critic.backend=fsdp:d8,fsdp:d6", gone)
+    assert len(jobs) == 2  # 4 + 4 + 4 GPUs where critic has no backend of its own
+    assert not made.report.pruned
+
+
+def test_labels_are_no_backends() -> None:
+    assert len(overrides("+note=fsdp:d8,fsdp:d8t1")) == 2
+    assert overrides("+note=fsdp:d*,x") == ["+note=fsdp:d*", "+note=x"]
+    config = {**CONFIG, "layout": "", "actor": {"backend": "${layout}"}}
+    assert overrides("layout=fsdp:d*t*@2,fsdp:d2t1", config=config) == [
+        "layout=fsdp:d2",
+        "layout=fsdp:t2",
+    ]
+
+
 def test_codes_that_the_config_allows_are_no_reason_to_prune() -> None:
     config = {**CONFIG, "areal_plan": {"allow": ["AC306"]}}
     assert overrides("rollout.backend=sglang:d8", config=config) == ["rollout.backend=sglang:d8"]
@@ -340,6 +376,68 @@ def test_unknown_cluster() -> None:
     assert "sglang:d*@8" in error.hint
 
 
+IDLE_REF = {
+    **CONFIG,
+    "cluster": {"n_nodes": 1, "n_gpus_per_node": 12},
+    "actor": {"backend": "fsdp:d4", "kl_ctl": 0.0},
+    "ref": {"backend": ""},
+}
+
+
+def test_a_pattern_of_an_engine_that_does_not_run() -> None:
+    made, _ = sweep("ref.backend=fsdp:d*", config=IDLE_REF)
+    error = refused(made.jobs)
+    assert error.code == "AC603"
+    idle = error.errors[1]
+    assert idle.code == "AC601"
+    assert "ref does not run" in idle.message
+    assert "kl_ctl" in idle.message
+    assert "n_nodes" not in idle.hint
+    made, _ = sweep("ref.backend=fsdp:d*", "actor.kl_ctl=0.0,0.1,0.2", config=IDLE_REF)
+    assert [job.overrides[1] for job in made.jobs()] == ["actor.kl_ctl=0.1", "actor.kl_ctl=0.2"]
+
+
+def test_a_pattern_of_an_external_server() -> None:
+    outside = {"backend": "sglang:d4", "api_url": "http://x", "_version": "v2"}
+    made, _ = sweep("rollout.backend=sglang:d*", config={**CONFIG, "rollout": outside})
+    error = refused(made.jobs)
+    assert error.code == "AC601"
+    assert "n_nodes" not in error.hint
+
+
+WARNED = {"num_attention_heads": 32, "num_key_value_heads": 4, "num_hidden_layers": 4}
+
+
+def test_warnings_of_layouts_are_told_or_a_reason_to_prune() -> None:
+    arguments = (
+        "rollout.backend=sglang:d1,sglang:d2,sglang:t4",
+        "actor.backend=fsdp:d1,fsdp:d3,fsdp:d4",
+    )
+    config = {**CONFIG, "train_dataset": {"batch_size": 4}}
+    made, _ = sweep(*arguments, config=config)
+    assert len(made.jobs()) == 9
+    assert made.report.warned["AC353"][0] == 3
+    assert any("AC353, 3 warned of" in line for line in made.report.lines())
+    made, _ = sweep(*arguments, config=config)
+    assert len(made.jobs(on_warning="prune")) == 6
+    assert made.report.pruned["AC353"][0] == 3
+
+
+def test_warnings_of_models_are_told() -> None:
+    config = {
+        **CONFIG,
+        "cluster": {"n_nodes": 4, "n_gpus_per_node": 8},
+        "scheduler": {"type": None},
+    }
+    made, _ = sweep("rollout.backend=sglang:t4,sglang:t16", config=config, model=WARNED)
+    assert len(made.jobs()) == 2
+    (code,) = (code for code in made.report.warned if code.startswith("AC4"))
+    assert "sglang:t16" in str(made.report.warned[code][1].path)
+    made, _ = sweep("rollout.backend=sglang:t4,sglang:t16", config=config, model=WARNED)
+    (job,) = made.jobs(on_warning="prune")
+    assert plain(*job.overrides) == "rollout.backend=sglang:t4"
+
+
 @pytest.mark.parametrize(
     ("pattern", "code"), [("fsdp:d*p*", "AC104"), ("fsdp:d*@0", "AC602"), ("fsdp:d**", "AC111")]
 )
@@ -376,6 +474,30 @@ def test_every_job_of_areal_has_its_own_trial_name() -> None:
     assert overrides("seed=1", config=named(trial_name="")) == ["seed=1 trial_name=trial_0"]
 
 
+AWKWARD = (
+    "2.0", "7", "1e2", "null", "true", "1_0", "-.5", "inf", "nan", "0", "a b ", " a", "it's", "a\\",
+    "a,b", "(x)", "[1]", "{a:1}", "x=y", "$", "~", "\N{SNOWMAN}", "a: b", "\"", "'", "\\'", "#1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("trial", AWKWARD)
+def test_names_come_back_as_text_and_each_once(trial: str) -> None:
+    config = named(experiment_name="e", trial_name=trial)
+    found = overrides("lr=range(0,12)", config={**config, "lr": 0})
+    parser = OverridesParser.create()
+    made, _ = sweep("lr=range(0,12)", config={**config, "lr": 0})
+    values = [parser.parse_override(job.overrides[-1]).value() for job in made.jobs()]
+    assert values == [f"{trial}_{number}" for number in range(12)]
+    assert len(found) == 12
+
+
+def test_names_that_are_numbers_of_a_config_are_kept() -> None:
+    config = named(experiment_name="e", trial_name="t")
+    for given, name in ((0, "0_0"), (2.0, "2.0_0"), ("???", "trial_0")):
+        made, _ = sweep("seed=1", config={**config, "trial_name": given})
+        assert OverridesParser.create().parse_override(made.jobs()[0].overrides[-1]).value() == name
+
+
 def test_names_that_are_swept_are_left_alone_where_they_differ() -> None:
     config = named(experiment_name="e", trial_name="t")
     assert overrides("trial_name=a,b", config=config) == ["trial_name=a", "trial_name=b"]
@@ -386,6 +508,8 @@ def test_two_jobs_of_one_name_are_refused() -> None:
     made, _ = sweep("trial_name=a,b", "seed=1,2", config=named(experiment_name="e", trial_name="t"))
     error = refused(made.jobs)
     assert (error.code, error.path) == ("AC605", "trial_name")
+    made, _ = sweep("trial_name=1,'1'", config=named(experiment_name="e", trial_name="t"))
+    assert refused(made.jobs).code == "AC605"
     assert "leave trial_name out" in error.hint
 
 

@@ -71,6 +71,9 @@ def within_budget(facts: Facts) -> Iterator[Finding]:
         if facts.scheduler == "local":  # it uses one node, whatever n_nodes says
             more = f"{experiment.root.at('scheduler.type')}=slurm {more}"
         hint = f"write {more}, or smaller backends ({counted(have, 'GPU')} in all)"
+        if facts.state.launcher == "local":  # nor does that launcher, which a config cannot change
+            hint = f"write smaller backends ({counted(have, 'GPU')} in all), or use launcher ray "
+            hint += f"or slurm with {more}"
         apart = [e for e in facts.reserving() if e.name in ("critic", "ref")]
         if "actor" in facts.state.engines and apart:
             shared = " ".join(_on_actor(e.section.view.at("scheduling_strategy")) for e in apart)
