@@ -30,6 +30,7 @@ TABLES = (
     "composing",
     "pruning",
     "enumerating",
+    "estimating",
     "planning",
     "migrating",
     "resident",

@@ -45,6 +45,8 @@ TRAINING_KEYS = (
     "archon.pp_schedule",
     "archon.reshard_after_forward_policy",
     "archon.offload_params",
+    "archon.enable_compile",
+    "archon.fp8_config.mode",
     "megatron.ddp.grad_reduce_in_fp32",
     "megatron.ddp.use_distributed_optimizer",
     "megatron.virtual_pipeline_parallel_size",
@@ -87,6 +89,12 @@ SERVING_KEYS: dict[str, tuple[str, ...]] = {
 _DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "half": 2, "bf16": 2, "float32": 4, "float": 4}
 _MOMENT_BYTES = {"float32": 4, "fp32": 4, "bfloat16": 2, "bf16": 2, "float16": 2, "fp16": 2}
 _MOMENT_BYTES |= {"uint8": 1, "fp8": 1}
+
+_OTHER_ACTIVATIONS = {
+    "enable_tree_training": "activations of tree training",
+    "megatron.fp8_config": "weights and activations in 8 bits",
+    "archon.fp8_config.mode": "weights and activations in 8 bits",
+}
 
 SERVER_CONTEXT = 32768
 """AReaL's default of sglang.context_length and vllm.max_model_len."""
@@ -131,11 +139,13 @@ class _Read:
             self.unknown.append(f"{key} is no text")
         return default
 
-    def note(self, key: str, what: str) -> None:
-        """Something that no formula covers, where it is on."""
+    def note(self, key: str, what: str) -> bool:
+        """Whether something is on that no formula covers, which is then noted."""
         value = self.keys(key)
-        if value not in (None, False, "", 0):
-            self.unknown.append(f"{key}: {what}")
+        if value in (None, False, "", 0, "disabled"):
+            return False
+        self.unknown.append(f"{key}: {what}")
+        return True
 
 
 def training_settings(
@@ -170,9 +180,10 @@ def training_settings(
     if read.flag("use_lora"):
         read.unknown.append("use_lora: adapters, their gradients and states are not counted")
         settings = replace(settings, gradient_bytes=0.0, optimizer_bytes=0.0)
-    read.note("enable_tree_training", "activations of tree training")
+    for key, what in _OTHER_ACTIVATIONS.items():
+        if read.note(key, what):
+            settings = replace(settings, other_activations=True)
     read.note("offload", "what the engine moves to the host between its steps")
-    read.note("megatron.fp8_config", "weights and activations in 8 bits")
     return replace(
         settings, assumptions=tuple(read.assumptions), unknown=tuple(dict.fromkeys(read.unknown))
     )
@@ -271,6 +282,7 @@ def _archon(read: _Read, settings: TrainingSettings, sizes: Sizes) -> TrainingSe
         root_gathered=True,
         reshard=reshard,
         unsharded_gradients=piped,
+        compiled=read.flag("archon.enable_compile"),
         offload_parameters=read.flag("archon.offload_params"),
     )
 

@@ -54,6 +54,8 @@ class TrainingSettings:
         offload_parameters, offload_optimizer: kept in the memory of the host.
         mtp: whether multi-token-prediction modules are trained.
         forward_only: whether nothing is trained (a reference model): one layer at a time is kept.
+        other_activations: whether something is on that no formula covers and that changes the
+            activations: only the states can then be too much.
         assumptions: what the settings rest on, in words.
         unknown: what is not known about them, in words.
     """
@@ -92,6 +94,7 @@ class TrainingSettings:
     offload_optimizer: bool = False
     mtp: bool = False
     forward_only: bool = False
+    other_activations: bool = False
     assumptions: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
 

@@ -321,6 +321,16 @@ def _unsharded_moments(work: _Work) -> list[Moment]:
     return [loss, backward]
 
 
+def _verdict(
+    gpu: float | None, step: Range, load: Range | None, peak: Peak, settings: TrainingSettings
+) -> Verdict:
+    if settings.other_activations:
+        states = peak.states.total / GIB
+        low = allocator_range(states, 0.0, WORKSPACE / GIB)[0]
+        return verdict_of(gpu, (low, low), load, sure=False)
+    return verdict_of(gpu, step, load, sure=settings.tokens is not None)
+
+
 def _result(
     peak: Peak,
     facts: ModelFacts,
@@ -354,7 +364,7 @@ def _result(
         )
     )
     return TrainingMemory(
-        verdict=verdict_of(gpu, step, load, sure=settings.tokens is not None),
+        verdict=_verdict(gpu, step, load, peak, settings),
         gpu=gpu,
         step=step,
         load=load,

@@ -18,9 +18,10 @@ from areal_conf.estimate.cards import Card, read_card
 from areal_conf.estimate.ranges import CONTEXT, STATIC_RANGE, Range, Verdict, verdict_of
 from areal_conf.estimate.serving import ServingMemory
 from areal_conf.estimate.training import TrainingMemory
-from areal_conf.model import ModelFacts
+from areal_conf.model import ModelFacts, read_model
+from areal_conf.model.known import known_model
 from areal_conf.planning.resolve import Facts
-from areal_conf.planning.rules.models import engine_models
+from areal_conf.planning.rules.models import AUTO, engine_models, own_model
 from areal_conf.planning.state import Engine
 
 _NEVER_TRAIN = ("ref", "teacher")
@@ -83,7 +84,8 @@ def estimate(facts: Facts, model: Any, gpu: Any) -> ExperimentMemory:
 
     Args:
         facts: the resolved experiment.
-        model: a model, as `areal_conf.plan` takes it; None: no engine's is known.
+        model: a model, as `areal_conf.plan` takes it; None or ``"auto"``: each engine's own, a
+            directory or the name of a known model.
         gpu: a card, as `areal_conf.estimate.read_card` takes it.
 
     Raises:
@@ -91,13 +93,27 @@ def estimate(facts: Facts, model: Any, gpu: Any) -> ExperimentMemory:
         OSError: a model config that was named is missing or cannot be read.
     """
     card = read_card(gpu)
-    models = engine_models(facts.state, model) if model is not None else {}
+    models = _models(facts, AUTO if model is None else model)
     engines = {
         engine.name: _of_engine(facts, engine, models.get(engine.name), card)
         for engine in facts.state.active()
         if not engine.section.external
     }
     return ExperimentMemory(card, engines, tuple(_shared(facts, engines, card.usable)))
+
+
+def _models(facts: Facts, model: Any) -> dict[str, ModelFacts]:
+    """Facts of the model of each engine; of its own also where it is only known by name."""
+    found = engine_models(facts.state, model)
+    if model != AUTO:
+        return found
+    for engine in facts.state.active():
+        if engine.name not in found:
+            path, _ = own_model(facts.state.experiment, engine)
+            known = known_model(path) if path else None
+            if known is not None:
+                found[engine.name] = read_model(known[0])
+    return found
 
 
 def _of_engine(facts: Facts, engine: Engine, model: ModelFacts | None, card: Card) -> Estimate:

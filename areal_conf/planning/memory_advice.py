@@ -87,7 +87,8 @@ def _not_estimated(estimated: Estimate) -> AllocationError:
 def _of_trainer(
     facts: Facts, estimated: Estimate, memory: TrainingMemory, gpu: float
 ) -> Iterator[AllocationError]:
-    engine, verdict = estimated.engine, _step_verdict(memory, gpu)
+    engine = estimated.engine
+    verdict = memory.verdict if memory.verdict == "unknown" else _step_verdict(memory, gpu)
     assert memory.step is not None
     if verdict in ("no", "may"):
         code, verb = ("AC701", "does not fit") if verdict == "no" else ("AC702", "may not fit")

@@ -123,7 +123,7 @@ class _Models:
     def own(
         self, experiment: Experiment, engine: Engine
     ) -> tuple[ModelFacts | None, list[Finding]]:
-        path, where = _own_model(experiment, engine)
+        path, where = own_model(experiment, engine)
         if path is None:
             return None, []
         if not _is_directory(path):
@@ -170,7 +170,7 @@ def _is_directory(path: str) -> bool:
         return False
 
 
-def _own_model(experiment: Experiment, engine: Engine) -> tuple[str | None, str]:
+def own_model(experiment: Experiment, engine: Engine) -> tuple[str | None, str]:
     """Where the config says the engine's model is, and the config path of that.
 
     A trainer has a ``path`` of its own; servers share ``sglang.model_path`` or ``vllm.model``; a
