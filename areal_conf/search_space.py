@@ -1,8 +1,8 @@
 """Layout patterns (`fsdp:d*t*@8`) and the lazy enumeration of what they mean.
 
 A pattern is a backend string in which a size may be ``*``; ``@N`` says how many GPUs it fills. Its
-grammar is part of the language (`areal_conf.spec.parser`); here the open sizes get their values, by
-divisors of the number of GPUs, so that nothing is made only to be thrown away.
+grammar is part of the language (`areal_conf.spec.patterns`); here the open sizes get their values,
+by divisors of the number of GPUs, so that nothing is made only to be thrown away.
 
 Order: by d falling, then p, t, c, expert tensor size and e rising. It depends neither on the order
 of letters in the pattern nor on the machine: ``fsdp:t*d*@8`` gives d8, d4t2, d2t4, t8.

@@ -31,7 +31,7 @@ def rows(effort: Effort) -> Iterator[Row]:
             AREAL,
             partial(areal_job, spec),
             effort,
-            most=20e-6,
+            most=30e-6,
             most_times=1 / 1000,
         )
     known = dict.fromkeys(SPECS, 1)

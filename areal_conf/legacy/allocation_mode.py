@@ -5,7 +5,7 @@ below takes the union of them, since people's files mix them (``sglang.d4+megatr
 
     mode      = part { "+" part } | word
     part      = component { "|" component } | pairs | half
-    component = a backend string (`areal_conf.spec.parser`), or an older spelling of one
+    component = a backend string (`areal_conf.spec.grammar`), or an older spelling of one
     pairs     = key ":" dims { "," key ":" dims }
     half      = "eval" | "cpu"                       beside servers: no engine of its own
 

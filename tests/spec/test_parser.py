@@ -11,12 +11,14 @@ import time
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from paths import CASES
+from paths import CASES, ROOT
 
 from areal_conf import AllocationError, ModelAllocation
 from areal_conf.errors import CODES
 from areal_conf.spec.backends import BACKENDS, MAX_SIZE
-from areal_conf.spec.parser import _MAX_REPAIRS, _Parser, _read, dimension_span
+from areal_conf.spec.grammar import Grammar
+from areal_conf.spec.parser import dimension_span
+from areal_conf.spec.suggestions import _MAX_REPAIRS, CURES
 
 # spec, backend, then d t p c e etp edp and the world size
 ACCEPTED = """
@@ -645,8 +647,17 @@ def test_any_text_parses_or_raises_allocation_error(text: str) -> None:
 @example("megatron:(attn:d4|ffn:e4")
 @example("fsdp:d0000004")
 @example("archon:(attn:d4t2|ffn:t4e2)")
-def test_the_two_readers_agree(text: str) -> None:
-    assert _read(text) == _Parser(text).spec()
+def test_a_text_has_a_meaning_or_faults_with_a_cure(text: str) -> None:
+    grammar = Grammar(text)
+    assert (grammar.spec() is None) == bool(grammar.faults)
+    assert {fault.kind for fault in grammar.faults} <= set(CURES)
+
+
+def test_every_kind_of_fault_has_a_cure_and_every_cure_a_fault() -> None:
+    source = "".join(
+        (ROOT / "areal_conf" / "spec" / name).read_text() for name in ("grammar.py", "patterns.py")
+    )
+    assert {kind for kind in CURES if f'"{kind}"' not in source} == set()
 
 
 @given(specs(), specs())
@@ -720,10 +731,10 @@ def test_long_texts_take_linear_time(text: str) -> None:
 
 def test_hints_try_a_bounded_number_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
-    read = _Parser.spec
-    monkeypatch.setattr(_Parser, "spec", lambda self: tried.append(self.text) or read(self))
+    read = Grammar.spec
+    monkeypatch.setattr(Grammar, "spec", lambda self: tried.append(self.text) or read(self))
     refused("megatron:x1y2z3w4v5u6s7r8")  # without a bound it would be 900
-    assert _MAX_REPAIRS <= len(tried) < _MAX_REPAIRS + 100
+    assert _MAX_REPAIRS <= len(tried) < 2 * _MAX_REPAIRS
 
 
 def test_no_more_than_some_faults_are_told() -> None:
