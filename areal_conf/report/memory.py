@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from areal_conf.errors import counted
 
 if TYPE_CHECKING:
-    from areal_conf.planning.memory_result import EngineMemory, PlanMemory
+    from areal_conf.planning.memory_result import EngineMemory, PlanMemory, SharedMemory
 
 LEAST_SHOWN = 0.05
 """GiB below which a part is not listed."""
@@ -56,3 +56,42 @@ def memory_summary(memory: PlanMemory | None) -> list[str]:
         for shared in memory.gpus
         if len(shared.engines) > 1
     ]
+
+
+BAR_STYLE = (
+    ".ac .mt{fill:#cfd4da}"
+    ".ac .mf{fill:#2a7f3f}.ac .mm{fill:#c77700}.ac .mn{fill:#c62828}.ac .mu{fill:#666}\n"
+)
+"""Style of a memory bar in a picture: its track, and what fills it by verdict."""
+
+_BAR_CLASSES = {"fits": "mf", "may": "mm", "no": "mn", "unknown": "mu"}
+_BAR_HEIGHT = 4
+MEMORY_ROOM = 6
+"""Height that a bar takes below the cells of a node."""
+
+
+def shared_of(memory: PlanMemory | None, engine: str) -> SharedMemory | None:
+    """What the GPUs of `engine` need for all engines on them; None where not estimated."""
+    for shared in memory.gpus if memory is not None else ():
+        if engine in shared.engines:
+            return shared
+    return None
+
+
+def memory_bar(shared: SharedMemory, gpu: float, x: float, y: float, width: float) -> str:
+    """A bar below a GPU: full at the card's size, filled to the middle of the range."""
+    filled = min(1.0, (shared.step[0] + shared.step[1]) / 2 / gpu) * width
+    place = f'x="{x:g}" y="{y:g}" height="{_BAR_HEIGHT}" rx="1"'
+    kind = _BAR_CLASSES[shared.verdict]
+    return (
+        f'<rect class="mt" {place} width="{width:g}"/>'
+        f'<rect class="{kind}" {place} width="{filled:.4g}"/>'
+    )
+
+
+def memory_key(memory: PlanMemory) -> str:
+    """How to read the bars, in a sentence."""
+    return (
+        f"A coloured bar: memory of {memory.gpu:.0f} GiB a GPU; green fits, orange may not fit, "
+        "red does not, grey is not complete."
+    )

@@ -15,6 +15,14 @@ from unicodedata import east_asian_width
 from xml.sax.saxutils import escape
 
 from areal_conf.errors import clip, counted
+from areal_conf.report.memory import (
+    BAR_STYLE,
+    MEMORY_ROOM,
+    memory_bar,
+    memory_key,
+    shared_of,
+    whole,
+)
 from areal_conf.report.terminal import engine_notes, summary
 
 if TYPE_CHECKING:
@@ -377,6 +385,7 @@ class _Picture:
         self.cell = self._cell_width()
         columns = min(_ROW, max((len(g.cells) for g in self.groups), default=1))
         self.box = columns * (self.cell + _GAP) - _GAP + 12
+        self.memory_room = MEMORY_ROOM if plan.memory else 0
         self.heights: set[float] = set()
         self.out: list[str] = []
         self.y = 0.0
@@ -420,6 +429,7 @@ class _Picture:
             "pointer-events:none}\n"
             f".ac .c tspan{{font-size:{small}px;font-weight:400}}\n"
             f".ac .c .g{{font-size:{small}px;font-weight:400;fill:#555}}\n"
+            + (BAR_STYLE if self.plan.memory else "")
         ) + "".join(f".ac .e{i}{{fill:{fill}}}\n" for i, fill in enumerate(self.fills))
 
     def _defs(self) -> str:
@@ -510,6 +520,8 @@ class _Picture:
             )
         if split:
             lines.append("A split cell is one GPU that its engines share.")
+        if self.plan.memory:
+            lines.append(memory_key(self.plan.memory))
         self.y += 6 if lines else 0
         for line in lines:
             self.y += 19
@@ -571,7 +583,7 @@ class _Picture:
             self._text(_MARGIN, self.y, "l", "nothing to draw: no engine has a GPU")
 
     def _line_height(self, group: _Group) -> int:
-        return self.scale.numbers + group.depth * self.scale.band + 8
+        return self.scale.numbers + group.depth * self.scale.band + 8 + self.memory_room
 
     def _hidden(self, group: _Group) -> int:
         if self.plan.cluster is None:
@@ -614,7 +626,8 @@ class _Picture:
         for column, gpu in enumerate(gpus):
             draw = self._cell if group.cells[gpu] else self._idle
             self.out.append(f"<g>{draw(index, group, gpu, column * step, top)}</g>")
-        self._bars(group, gpus, top + group.depth * self.scale.band + 4)
+        foot = top + group.depth * self.scale.band + self.memory_room
+        self._bars(group, gpus, foot + 4)
 
     def _idle(self, index: int, group: _Group, gpu: int, x: int, y: int) -> str:
         height = group.depth * self.scale.band
@@ -641,7 +654,15 @@ class _Picture:
                 f'<text x="{centre}" y="{_n(top + height / 2 - 2)}">{_safe(name)}'
                 f'<tspan x="{centre}" dy="{_n(self.scale.small + 1)}">{_safe(label)}</tspan></text>'
             )
-        return "".join(parts)
+        return "".join(parts) + self._memory(cell, x, y + group.depth * self.scale.band)
+
+    def _memory(self, cell: _Cell, x: int, bottom: int) -> str:
+        """The memory bar of one GPU; empty where nothing is estimated."""
+        memory = self.plan.memory
+        shared = shared_of(memory, self.by_index[cell[0].engine].plan.name)
+        if memory is None or shared is None:
+            return ""
+        return memory_bar(shared, memory.gpu, x, bottom + 2, self.cell)
 
     def _tooltip(self, group: _Group, gpu: int) -> str:
         lines = []
@@ -652,6 +673,8 @@ class _Picture:
             line = f"{engine.name} rank{'s' if len(ranks) > 1 else ''} {span}"
             if len(ranks) == 1:
                 line += _expert_part(engine, ranks[0])
+            if (memory := engine.plan.memory) is not None and memory.step is not None:
+                line += f", {whole(memory.step)} of {memory.gpu:.0f} GiB"
             lines.append(line)
         return f"{_safe('; '.join(lines))}: {self._place(group, gpu)}"
 

@@ -370,3 +370,23 @@ def test_pictures_of_the_documentation_are_current() -> None:
     made = runpy.run_path(str(script))["images"]()
     for name, text in made.items():
         assert (script.parent / "images" / name).read_text(encoding="utf-8") == text
+
+
+def bars(picture: str) -> list[ET.Element]:
+    return [rect for rect in ET.fromstring(picture).iter(f"{NS}rect") if rect.get("class") == "mt"]
+
+
+def test_a_bar_of_memory_in_every_gpu() -> None:
+    cfg = {
+        "rollout": {"backend": "sglang:d2t4"},
+        "actor": {"backend": "megatron:d8"},
+        "cluster": {"n_nodes": 2, "n_gpus_per_node": 8},
+    }
+    made = plan(cfg, model="Qwen3-32B", gpu="H100", areal="1.0.4")
+    picture = svg.render(made)
+    assert len(bars(picture)) == 16
+    filled = [rect.get("class") for rect in ET.fromstring(picture).iter(f"{NS}rect")]
+    assert filled.count("mf") == 8  # the servers fit
+    assert filled.count("mn") == 8  # the trainer does not
+    assert "of 79 GiB" in picture
+    assert not bars(svg.render(plan(cfg)))
