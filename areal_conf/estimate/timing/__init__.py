@@ -1,4 +1,4 @@
 """Which layout is faster: the relative time of a training step, part by part.
 
-Knows layouts, shapes of models and speeds of cards; must not know settings of AReaL or plans.
+Knows layouts, shapes of models and speeds of cards; must not know configs or plans.
 """
