@@ -13,7 +13,8 @@ from areal_conf._lazy import lazy_names
 if TYPE_CHECKING:
     from areal_conf.model.check import check_model, fits
     from areal_conf.model.facts import MAX_CONFIG_BYTES, ModelFacts, ModelSource, read_model
-    from areal_conf.model.rules import RULES, Rule, Settings
+    from areal_conf.model.rule import Rule, Settings
+    from areal_conf.model.rules import RULES
 
 _HOMES = {
     "MAX_CONFIG_BYTES": "facts",
@@ -21,8 +22,8 @@ _HOMES = {
     "ModelSource": "facts",
     "read_model": "facts",
     "RULES": "rules",
-    "Rule": "rules",
-    "Settings": "rules",
+    "Rule": "rule",
+    "Settings": "rule",
     "check_model": "check",
     "fits": "check",
 }

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from areal_conf.errors import AllocationError, Finding
 from areal_conf.model.facts import ModelFacts
-from areal_conf.model.rules import NO_SETTINGS, Rule, Settings, errors_of, rules_of, tests_of
+from areal_conf.model.rule import NO_SETTINGS, Rule, Settings
+from areal_conf.model.rules import errors_of, rules_of, tests_of
 from areal_conf.spec.allocation import ModelAllocation, trusted_allocation
 from areal_conf.spec.backends import BACKENDS, Sizes, broken_rules, divisors, legal_expert_sizes
 from areal_conf.spec.parser import dimension_span

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from areal_conf.errors import AllocationError, clip, wrong_type
-from areal_conf.model.known import known_model
+from areal_conf.model.hub import cached_config, download, is_hub_id
+from areal_conf.model.known import class_defaults, known_model
 from areal_conf.model.sizes import Quantization, read_sizes
 
 MAX_CONFIG_BYTES = 16 * 2**20
@@ -55,6 +57,9 @@ class ModelFacts:
         mtp_layers: modules for multi-token prediction.
         learned_positions: whether positions are an embedding.
         quantization: how the weights are quantised, None where they are not.
+        vision_heads: attention heads of the vision tower.
+        linear_key_heads, linear_value_heads: heads of linear attention (gated delta net).
+        mamba_heads, mamba_groups: heads and groups of state-space layers.
         dtype: type of the weights, empty where not said.
         model_type: the architecture, as ``model_type`` of the config; empty where not said.
         source: where the facts were read, for messages.
@@ -90,9 +95,53 @@ class ModelFacts:
     mtp_layers: int | None = None
     learned_positions: bool = False
     quantization: Quantization | None = None
+    vision_heads: int | None = None
+    linear_key_heads: int | None = None
+    linear_value_heads: int | None = None
+    mamba_heads: int | None = None
+    mamba_groups: int | None = None
     dtype: str = ""
     model_type: str = ""
     source: str = ""
+
+    @property
+    def recurrent_sizes(self) -> tuple[int, ...]:
+        """Heads and groups of the layers that are no attention."""
+        sizes = (
+            self.linear_key_heads,
+            self.linear_value_heads,
+            self.mamba_heads,
+            self.mamba_groups,
+        )
+        return tuple(size for size in sizes if size)
+
+    @property
+    def recurrent_heads(self) -> str:
+        """The same in words, for messages."""
+        named = (
+            (self.linear_key_heads, "linear key heads"),
+            (self.linear_value_heads, "linear value heads"),
+            (self.mamba_heads, "state-space heads"),
+            (self.mamba_groups, "state-space groups"),
+        )
+        return ", ".join(f"{size} {name}" for size, name in named if size)
+
+    @property
+    def mlp_sizes(self) -> str:
+        """Inner sizes of the MLPs in words, for messages."""
+        named = (
+            (self.intermediate, "MLP columns"),
+            (self.expert_intermediate, "columns of an expert"),
+        )
+        return ", ".join(f"{size} {name}" for size, name in named if size)
+
+    @property
+    def quantised_blocks(self) -> str:
+        """What shares a scale, in words, for messages."""
+        if self.quantization is None or self.quantization.block is None:
+            return "nothing"
+        rows, columns = self.quantization.block
+        return f"groups of {columns}" if rows == 1 else f"blocks of {rows} x {columns}"
 
 
 _LANGUAGE_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
@@ -100,50 +149,43 @@ _LANGUAGE_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_c
 
 _FIELDS: dict[str, tuple[str, ...]] = {
     "heads": ("num_attention_heads", "n_head", "n_heads"),
-    "kv_heads": ("num_key_value_heads", "num_kv_heads", "multi_query_group_num"),
+    "kv_heads": (
+        "num_key_value_heads",
+        "num_kv_heads",
+        "n_head_kv",
+        "multi_query_group_num",
+        "num_attention_groups",
+        "kv_n_heads",
+    ),
     "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
     "experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     "expert_intermediate": ("moe_intermediate_size", "expert_ffn_hidden_size"),
     "intermediate": ("intermediate_size",),
-    "hidden": ("hidden_size", "n_embd"),
-    "max_positions": ("max_position_embeddings", "n_positions", "seq_length"),
+    "hidden": ("hidden_size", "n_embd", "d_model"),
+    "max_positions": ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len"),
     "kv_lora_rank": ("kv_lora_rank",),
 }
 """The names each fact goes by in real configs."""
 
-_DEFAULTS: dict[str, dict[str, int]] = {
-    "deepseek_v2": {"experts": 64, "expert_intermediate": 1407},
-    "deepseek_v3": {"kv_heads": 128, "experts": 256, "expert_intermediate": 2048},
-    "gemma2": {"kv_heads": 4},
-    "gemma3_text": {"kv_heads": 4},
-    "glm4": {"kv_heads": 2},
-    "glm4_moe": {"kv_heads": 8, "experts": 128, "expert_intermediate": 1408},
-    "glm4v_moe_text": {"kv_heads": 8, "experts": 128, "expert_intermediate": 1408},
-    "gpt_oss": {"kv_heads": 8, "experts": 128},
-    "llama4_text": {"kv_heads": 8, "experts": 16},
-    "minimax_m2": {"kv_heads": 8, "experts": 256},
-    "mistral": {"kv_heads": 8},
-    "mixtral": {"kv_heads": 8, "experts": 8},
-    "olmoe": {"kv_heads": 16, "experts": 64},
-    "phimoe": {"kv_heads": 8, "experts": 16},
-    "qwen2": {"kv_heads": 32},
-    "qwen2_moe": {"kv_heads": 16, "experts": 60, "expert_intermediate": 1408},
-    "qwen2_5_vl": {"kv_heads": 8},
-    "qwen2_5_vl_text": {"kv_heads": 8},
-    "qwen2_vl": {"kv_heads": 8},
-    "qwen2_vl_text": {"kv_heads": 8},
-    "qwen3": {"kv_heads": 32},
-    "qwen3_moe": {"kv_heads": 4, "experts": 128, "expert_intermediate": 768},
-    "qwen3_next": {"kv_heads": 2, "experts": 512, "expert_intermediate": 512},
-    "qwen3_vl_text": {"kv_heads": 32},
-    "qwen3_vl_moe_text": {"kv_heads": 16, "experts": 60, "expert_intermediate": 1408},
-    "qwen3_5_text": {"kv_heads": 4},
-    "qwen3_5_moe_text": {"kv_heads": 2, "experts": 256, "expert_intermediate": 512},
-}
-"""What a key left out means, where it is no rule of thumb: the defaults of the configuration class
-of each model type (transformers 5.3, ``models/*/configuration_*.py``)."""
+_NESTED = {"attn_config": ("kv_heads",), "ffn_config": ("experts", "expert_intermediate")}
+"""Sections below the language model that hold single facts (DBRX, MPT)."""
 
-_TIED_BY_DEFAULT = {"gemma", "gemma2", "gemma3", "gemma3_text", "cohere2", "smollm3"}
+_LISTED = ("heads", "kv_heads", "experts", "expert_intermediate", "intermediate")
+"""Facts that may be a list, with one number for each layer or for text and images."""
+
+_NESTED_NAMES = {"expert_intermediate": ("ffn_hidden_size",)}
+
+_DEFAULTS: dict[str, dict[str, int]] = {
+    "qwen2_vl": {"kv_heads": 8},
+    "qwen2_5_vl": {"kv_heads": 8},
+    "olmoe": {"kv_heads": 16},
+    "falcon": {"kv_heads": 1},
+    "RefinedWebModel": {"kv_heads": 1},
+    "gpt_bigcode": {"kv_heads": 1},
+}
+"""What a key left out means where the class has no default that says it: old configs of
+vision-language models, and flags that are on by default. All other defaults are those of
+`areal_conf.model.known.class_defaults`."""
 
 
 ModelSource = str | Path | Mapping[str, Any] | ModelFacts
@@ -155,8 +197,8 @@ def read_model(source: ModelSource) -> ModelFacts:
 
     Args:
         source: path of a Hugging Face ``config.json``, a directory that holds one, its content as a
-            mapping, the name of a known model (``Qwen/Qwen3-8B``), or facts read before. Nothing is
-            fetched from a network.
+            mapping, a Hub id that the local cache holds, the name of a known model
+            (``Qwen3-8B``), or facts read before. Nothing is fetched from a network.
 
     Raises:
         OSError: the file is missing or cannot be read (`FileNotFoundError` where it is missing).
@@ -169,7 +211,7 @@ def read_model(source: ModelSource) -> ModelFacts:
         return _facts(source, "model config")
     if not isinstance(source, (str, Path)):
         raise wrong_type(source, "a path or a mapping as model config", hint=_GIVE)
-    path = _config_path(source)
+    path = _config_path(source) or cached_config(str(source))
     if path is None:
         name, config = _known(str(source))
         return _facts(config, name)
@@ -191,7 +233,8 @@ def _config_path(source: str | Path) -> Path | None:
 def _known(name: str) -> tuple[str, Mapping[str, Any]]:
     found = known_model(name)
     if found is None:
-        raise FileNotFoundError(f"no model config at {clip(name, 200)}: {_GIVE}, {_NAMES}")
+        get = f"; to cache it, run: {download(name)}" if is_hub_id(name) else ""
+        raise FileNotFoundError(f"no model config at {clip(name, 200)}: {_GIVE}, {_NAMES}{get}")
     return found
 
 
@@ -245,7 +288,22 @@ def _language_chain(config: Mapping[str, Any], depth: int = 3) -> list[Mapping[s
             chain = _language_chain(inner, depth - 1)
             if any(name in part for part in chain for name in _FIELDS["heads"]):
                 return [*chain, config]
+            if not any(name in config for name in _FIELDS["heads"]) and _has_heads(inner, config):
+                return [*chain, config]
     return [config]
+
+
+def _has_heads(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> bool:
+    """Whether the class of a section that does not say its heads has a default for them."""
+    return any("heads" in class_defaults(kind) for kind in _types_of(inner, outer))
+
+
+def _types_of(inner: Mapping[str, Any], outer: Mapping[str, Any]) -> list[str]:
+    """The model type of a section of text; that of the whole with _text where it does not say."""
+    own, whole = inner.get("model_type"), outer.get("model_type")
+    if isinstance(own, str):
+        return [own]
+    return [f"{whole}_text"] if isinstance(whole, str) else []
 
 
 class _Reader:
@@ -254,9 +312,13 @@ class _Reader:
     def __init__(self, chain: list[Mapping[str, Any]], source: str) -> None:
         self.chain = chain
         self.source = source
-        self.defaults: dict[str, int] = {}
+        self.defaults: dict[str, Any] = {}
         for part in reversed(chain):
-            self.defaults |= _DEFAULTS.get(self.model_type(part), {})
+            kind = self.model_type(part)
+            self.defaults |= {**class_defaults(kind), **_DEFAULTS.get(kind, {})}
+        if len(chain) > 1:
+            for kind in _types_of(chain[0], chain[-1]):
+                self.defaults |= class_defaults(kind)
 
     def find(self, fact: str) -> tuple[str, Any] | None:
         """The first name of `fact` that is there, and its value; inner sections first."""
@@ -264,6 +326,13 @@ class _Reader:
             for name in _FIELDS[fact]:
                 if name in part:
                     return name, part[name]
+        for part in self.chain:
+            for section, facts in _NESTED.items():
+                inner = part.get(section)
+                if fact in facts and isinstance(inner, Mapping):
+                    for name in (*_FIELDS[fact], *_NESTED_NAMES.get(fact, ())):
+                        if name in inner:
+                            return name, inner[name]
         return None
 
     def number(self, fact: str, least: int = 1) -> int | None:
@@ -272,6 +341,13 @@ class _Reader:
         if found is None:
             return self.defaults.get(fact)
         name, value = found
+        if (
+            fact in _LISTED
+            and isinstance(value, list)
+            and value
+            and all(type(one) is int for one in value)
+        ):
+            value = _of_list(fact, value)
         if value is None:
             return None
         if type(value) is not int or not least <= value <= MAX_NUMBER:
@@ -291,10 +367,27 @@ class _Reader:
         return value
 
     def kv_heads(self, heads: int) -> int:
+        single = self.single_group()
+        if single:
+            return 1
+        if single is False and self.find("kv_heads") is None:
+            return heads
         value = self.number("kv_heads")
         if value is None or (self.find("kv_heads") is None and heads % value):
             return heads
         return value
+
+    def single_group(self) -> bool | None:
+        """Whether a flag says multi-query attention (Falcon, StarCoder); None where none does.
+
+        Falcon's new decoder ignores the flag.
+        """
+        for part in self.chain:
+            if part.get("new_decoder_architecture") is True:
+                return False
+            if part.get("multi_query") is not None:
+                return part["multi_query"] is True
+        return None
 
     def expert_intermediate(self) -> int | None:
         """Models without a size of their own for experts (Mixtral, gpt-oss) use the plain one."""
@@ -309,7 +402,7 @@ class _Reader:
             if not isinstance(value, bool):
                 raise self.wrong("tie_word_embeddings", value, "true or false")
             return value
-        return any(self.model_type(part) in _TIED_BY_DEFAULT for part in self.chain)
+        return self.defaults.get("tied") is True
 
     def model_type(self, part: Mapping[str, Any]) -> str:
         value = part.get("model_type")
@@ -327,6 +420,12 @@ class _Reader:
             span=(len(text) - len(shown), len(text)),
             hint=f"{_GIVE}, as it came with the model",
         )
+
+
+def _of_list(fact: str, values: list[int]) -> int:
+    """One number for a list with one for each layer, or for text and images (ERNIE): what all heads
+    have in common must split; of anything else the largest counts."""
+    return math.gcd(*values) if fact in ("heads", "kv_heads") else max(values)
 
 
 def _shown(value: object) -> str:

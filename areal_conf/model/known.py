@@ -43,6 +43,39 @@ def _key(name: str, strip: bool = True) -> str:
     return re.sub(r"[^a-z0-9.]|^meta-", "", short)
 
 
+_CLASSES = Path(__file__).with_name("class_defaults.json")
+
+_REMOTE_TYPES = frozenset(
+    {
+        "RefinedWeb", "RefinedWebModel", "baichuan", "chatglm", "deepseek_vl_v2", "ernie4_5_moe_vl",
+        "gpt", "hunyuan", "internlm", "internlm2", "internlm3", "internvl_chat", "kimi_k2",
+        "kimi_k25", "kimi_linear", "kimi_vl", "llama_nemotron", "mimo", "mimo_v2", "mimo_v2_flash",
+        "minicpm", "minicpm3", "minicpmv", "minicpmo", "nemotron-nas", "openelm", "orion", "ovis",
+        "phi3small", "phi3_v", "plamo2", "qwen", "skywork", "step3p5", "step3_vl", "telechat",
+        "xverse",
+    }
+)  # fmt: skip
+"""Model types of code beside the checkpoint that vLLM or SGLang serve (vllm/model_executor/models,
+sglang/srt/models)."""
+
+
+@lru_cache(maxsize=1)
+def _classes() -> Mapping[str, Mapping[str, Any]]:
+    """Defaults of configuration classes by model type, made by ``tools/model_defaults.py``."""
+    types: Mapping[str, Mapping[str, Any]] = json.loads(_CLASSES.read_text("utf-8"))["types"]
+    return types
+
+
+def class_defaults(model_type: str) -> Mapping[str, Any]:
+    """What a key left out means for a model type: the defaults of its class in transformers."""
+    return _classes().get(model_type, {})
+
+
+def is_known_type(model_type: str) -> bool:
+    """Whether the class of a model type is known, of transformers or of remote code."""
+    return model_type in _classes() or model_type in _REMOTE_TYPES
+
+
 def known_model(name: str) -> tuple[str, Mapping[str, Any]] | None:
     """The Hub id and config of a model that is known by name; None where it is not.
 

@@ -1,96 +1,18 @@
 """The rules that a backend holds a model to: one row a rule, with the file that says so.
 
-`RULES` is the table. What is done with it is in `areal_conf.model.check`.
+`RULES` is the table; the rules of servers alone are in `areal_conf.model.server_rules`.
+`areal_conf.model.check` holds layouts to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
-
+from areal_conf.model import server_rules
 from areal_conf.model.facts import MAX_NUMBER, ModelFacts
+from areal_conf.model.known import is_known_type
+from areal_conf.model.rule import NO_SETTINGS, TABLE, Breaks, Rule, Settings, rule
 from areal_conf.spec.backends import BACKENDS, Sizes
 
-
-class Settings(NamedTuple):
-    """What else of an engine's config a rule asks for.
-
-    Attributes:
-        context_length: longest sequence in tokens the engine will see; None where not known.
-        attention_dp: SGLang's ``dp_size`` where ``enable_dp_attention`` is on, else 1: attention
-            is then split over t / dp_size ranks (sglang/srt/layers/dp_attention.py,
-            compute_dp_attention_world_info).
-        stages_per_rank: pipeline stages of one rank; None for the backend's default. Megatron:
-            ``virtual_pipeline_parallel_size`` (default 1). Archon: 1 with schedule 1F1B, else 2.
-    """
-
-    context_length: int | None = None
-    attention_dp: int = 1
-    stages_per_rank: int | None = None
-
-    def attention_ranks(self, sizes: Sizes) -> int:
-        """Ranks that share the heads of one layer."""
-        return max(1, sizes.t // self.attention_dp)
-
-    def stages(self, sizes: Sizes, default: int) -> int:
-        """Pipeline stages in all."""
-        return sizes.p * (self.stages_per_rank or default)
-
-
-NO_SETTINGS = Settings()
-"""Nothing known of the engine's config."""
-
-Breaks = Callable[[Sizes, ModelFacts, Settings], bool]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One row of the table.
-
-    Attributes:
-        code: its code; from AC451 on a warning (the backend runs, in another way than the string
-            suggests), below it an error (the backend stops).
-        dim: the dimension at fault (``"etp"``: t of ffn); empty where it is no dimension.
-        demand: what must hold, in words, as the documentation lists it.
-        sources: backend -> file and function of the backend (or of AReaL's engine for it).
-        breaks: whether sizes, model and settings break the rule; its docstring says why. Asked only
-            where `dim` is over 1: a dimension that is not split breaks no rule.
-        message: what is wrong, with ``{s.t}``, ``{m.heads}``, ``{x.context_length}`` filled in.
-        advice: what to do, filled in the same way.
-    """
-
-    code: str
-    dim: str
-    demand: str
-    sources: dict[str, str]
-    breaks: Breaks
-    message: str
-    advice: str
-
-    @property
-    def severity(self) -> Literal["error", "warning"]:
-        """Whether breaking the rule stops the backend."""
-        return "warning" if self.code >= "AC451" else "error"
-
-    def broken(self, sizes: Sizes, facts: ModelFacts, settings: Settings) -> bool:
-        """Whether a layout breaks the rule."""
-        split = not self.dim or getattr(sizes, self.dim) > 1
-        return split and self.breaks(sizes, facts, settings)
-
-
-_table: list[Rule] = []
-
-
-def _rule(
-    code: str, dim: str, demand: str, *, message: str, advice: str, sources: dict[str, str]
-) -> Callable[[Breaks], Breaks]:
-    def add(breaks: Breaks) -> Breaks:
-        _table.append(Rule(code, dim, demand, sources, breaks, message, advice))
-        return breaks
-
-    return add
-
+__all__ = ["NO_SETTINGS", "RULES", "Rule", "Settings", "errors_of", "rules_of", "tests_of"]
 
 _FSDP = "areal/engine/fsdp_utils/parallel.py, apply_non_moe_tp"
 _ULYSSES = "areal/models/transformers/ulyssess_patch.py, apply_monkey_patch"
@@ -110,7 +32,7 @@ _ARCHON_MODELS = {"qwen2", "qwen3", "qwen3_moe"}
 _ARCHON_UNSPLIT = {"qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"}
 
 
-@_rule(
+@rule(
     "AC401",
     "t",
     "t divides the attention heads",
@@ -134,7 +56,7 @@ def _heads_over_t(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return m.heads % x.attention_ranks(s) != 0
 
 
-@_rule(
+@rule(
     "AC402",
     "t",
     "t divides the key/value heads",
@@ -150,7 +72,7 @@ def _kv_heads_split(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return m.kv_heads % s.t != 0
 
 
-@_rule(
+@rule(
     "AC402",
     "t",
     "t divides the key/value heads, or is a multiple of them (MLA: none)",
@@ -168,7 +90,7 @@ def _kv_heads_split_or_replicate(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return m.kv_heads % ranks != 0 and ranks % m.kv_heads != 0 and m.kv_lora_rank is None
 
 
-@_rule(
+@rule(
     "AC403",
     "p",
     "pipeline stages <= layers (stages = p, Megatron: p x virtual pipeline size)",
@@ -187,7 +109,7 @@ def _stages_over_layers(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return x.stages(s, 1) > m.layers
 
 
-@_rule(
+@rule(
     "AC403",
     "p",
     "stages <= layers + 2 (stages = 2p; p with the schedule 1F1B)",
@@ -204,7 +126,7 @@ def _stages_over_layers_archon(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return x.stages(s, 2) > m.layers + 2
 
 
-@_rule(
+@rule(
     "AC404",
     "e",
     "e divides the experts",
@@ -217,7 +139,7 @@ def _experts_over_e(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return m.experts % s.e != 0
 
 
-@_rule(
+@rule(
     "AC405",
     "e",
     "e is 1 on a dense model",
@@ -230,7 +152,7 @@ def _experts_of_dense_model(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return m.experts == 0
 
 
-@_rule(
+@rule(
     "AC406",
     "etp",
     "t of ffn divides the experts' intermediate size",
@@ -244,7 +166,7 @@ def _expert_matrices(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return m.expert_intermediate is not None and m.expert_intermediate % s.etp != 0
 
 
-@_rule(
+@rule(
     "AC407",
     "c",
     "c divides the attention heads of a tensor rank",
@@ -262,7 +184,7 @@ def _heads_over_c(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return m.heads % s.t == 0 and m.heads // s.t % s.c != 0
 
 
-@_rule(
+@rule(
     "AC408",
     "c",
     "c divides the key/value heads of a tensor rank, or is a multiple of them",
@@ -281,7 +203,7 @@ def _kv_heads_over_c(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return local % s.c != 0 and s.c % local != 0
 
 
-@_rule(
+@rule(
     "AC409",
     "p",
     "p is 1 where input and output embeddings are tied",
@@ -294,7 +216,7 @@ def _tied_over_p(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return m.tied_embeddings
 
 
-@_rule(
+@rule(
     "AC410",
     "c",
     "c is 1 on a vision-language model",
@@ -307,7 +229,7 @@ def _vision_over_c(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return m.vision
 
 
-@_rule(
+@rule(
     "AC451",
     "t",
     "t is at most the key/value heads (MLA: none)",
@@ -320,7 +242,7 @@ def _kv_replicated(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return x.attention_ranks(s) > m.kv_heads and m.kv_lora_rank is None
 
 
-@_rule(
+@rule(
     "AC451",
     "c",
     "c is at most the key/value heads of a tensor rank",
@@ -334,7 +256,7 @@ def _kv_replicated_over_c(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return s.c * s.t > m.kv_heads
 
 
-@_rule(
+@rule(
     "AC452",
     "p",
     "stages divide the layers",
@@ -349,7 +271,7 @@ def _stages_uneven(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return m.layers % x.stages(s, 1) != 0
 
 
-@_rule(
+@rule(
     "AC453",
     "c",
     "2 x t x c divides the length of a sequence",
@@ -362,7 +284,7 @@ def _padded_each(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return (x.context_length or 0) % (2 * s.t * s.c) != 0
 
 
-@_rule(
+@rule(
     "AC453",
     "c",
     "t x c divides the length of a sequence",
@@ -378,7 +300,7 @@ def _padded_packed(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return (x.context_length or 0) % (s.t * s.c) != 0
 
 
-@_rule(
+@rule(
     "AC454",
     "",
     "context length <= positions of the model",
@@ -399,7 +321,7 @@ def _context_over_positions(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return (x.context_length or 0) > (m.max_positions or MAX_NUMBER)
 
 
-@_rule(
+@rule(
     "AC455",
     "etp",
     "t of ffn is 1 on a dense model",
@@ -415,7 +337,7 @@ def _etp_of_dense_model(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return m.experts == 0
 
 
-@_rule(
+@rule(
     "AC456",
     "",
     "the model type is one of Archon's",
@@ -429,7 +351,7 @@ def _archon_model_type(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return bool(m.model_type) and m.model_type not in known
 
 
-@_rule(
+@rule(
     "AC457",
     "etp",
     "t of ffn divides the experts' intermediate size",
@@ -442,7 +364,7 @@ def _expert_matrices_uneven(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return m.expert_intermediate is not None and m.expert_intermediate % s.etp != 0
 
 
-@_rule(
+@rule(
     "AC458",
     "",
     "t, c and e are 1 on Qwen3.5",
@@ -455,7 +377,50 @@ def _archon_ignores(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return m.model_type in _ARCHON_UNSPLIT and s.t * s.c * s.e > 1
 
 
-RULES: tuple[Rule, ...] = tuple(_table)
+@rule(
+    "AC411",
+    "c",
+    "c is 1 on a model with linear attention",
+    message="c{s.c} with linear attention (gated delta net)",
+    advice="megatron-core 0.17, which AReaL pins, has no context parallelism for these layers",
+    sources={"megatron": "megatron/core/ssm/gated_delta_net.py, GatedDeltaNet (0.17)"},
+)
+def _linear_attention_over_c(s: Sizes, m: ModelFacts, x: Settings) -> bool:
+    """The layers keep a state along the whole sequence; 0.18 learned to exchange heads for it."""
+    return m.linear_key_heads is not None
+
+
+@rule(
+    "AC412",
+    "t",
+    "t divides the heads of linear attention and state-space layers, and their groups",
+    message="{m.recurrent_heads} do not split over t{s.t}",
+    advice="t must divide {m.recurrent_heads}",
+    sources={
+        "megatron": "megatron/core/ssm/mamba_mixer.py, MambaMixer.__init__; gated_delta_net.py",
+    },
+)
+def _recurrent_heads_over_t(s: Sizes, m: ModelFacts, x: Settings) -> bool:
+    """Every rank computes whole heads, and Megatron-LM does not copy groups."""
+    return any(number % s.t for number in m.recurrent_sizes)
+
+
+@rule(
+    "AC459",
+    "",
+    "the model type is one whose class is known",
+    message="the model type {m.model_type} is not known: rules of its own are not checked",
+    advice="what its config.json says was checked; try the layout on one node first",
+    sources=dict.fromkeys(BACKENDS, "transformers, models/*/configuration_*.py"),
+)
+def _unknown_type(s: Sizes, m: ModelFacts, x: Settings) -> bool:
+    """A type that neither transformers nor the table of remote code has may have other defaults."""
+    return bool(m.model_type) and not is_known_type(m.model_type)
+
+
+assert server_rules.RULES_OF_SERVERS  # added to the table when they are imported
+
+RULES: tuple[Rule, ...] = tuple(sorted(TABLE, key=lambda rule: rule.code))
 """The rules, errors first. The documentation lists them from here."""
 
 _UNSPLIT = "archon, parameters only"

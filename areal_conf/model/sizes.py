@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from areal_conf.model.known import class_defaults
+
 Chain = list[Mapping[str, Any]]
 """The sections of a config that describe the language model, innermost first."""
 
@@ -133,11 +135,20 @@ class Quantization(NamedTuple):
         method: as ``quant_method`` says.
         bits: of one weight, scales included; None: not known.
         experts_only: whether routed experts alone are quantised.
+        block: rows and columns that share a scale: (128, 128) for blocks, (1, 128) for groups
+            along the input; None: a scale for each channel or matrix, or padded.
+        left_out: parts that stay as they are: "attention", "mlp".
     """
 
     method: str
     bits: float | None
     experts_only: bool = False
+    block: tuple[int, int] | None = None
+    left_out: frozenset[str] = frozenset()
+
+    def covers(self, part: str) -> bool:
+        """Whether the matrices of ``"attention"`` or ``"mlp"`` are quantised."""
+        return part not in self.left_out
 
 
 def read_sizes(chain: Chain, layers: int, experts: int, expert_inner: int | None) -> dict[str, Any]:
@@ -161,6 +172,8 @@ def read_sizes(chain: Chain, layers: int, experts: int, expert_inner: int | None
         "layer_types": kinds,
         "learned_positions": bool(types & _LEARNED_POSITIONS),
         "quantization": _quantization(chain),
+        "vision_heads": _vision_heads(chain, types),
+        **_recurrent(chain, types, kinds),
         "dtype": _dtype(chain),
     }
 
@@ -230,6 +243,43 @@ def _layer_types(chain: Chain, layers: int, full_every: int | None) -> tuple[str
     return ()
 
 
+_RECURRENT: dict[str, tuple[str, ...]] = {
+    "linear_key_heads": ("linear_num_key_heads",),
+    "linear_value_heads": ("linear_num_value_heads",),
+    "mamba_heads": ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads"),
+    "mamba_groups": ("mamba_n_groups", "mamba_ngroups", "n_groups"),
+}
+
+
+def _recurrent(chain: Chain, types: set[str], kinds: tuple[str, ...]) -> dict[str, int | None]:
+    """Heads and groups of layers that are no attention, where the model has such layers."""
+    out: dict[str, int | None] = {}
+    for fact, names in _RECURRENT.items():
+        value = _find(chain, names)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _MAX:
+            found = [class_defaults(kind).get(fact) for kind in sorted(types)]
+            value = next((one for one in found if one), None)
+        out[fact] = value
+    if out["mamba_heads"] is None:
+        out["mamba_groups"] = None
+    if kinds and not any("linear" in kind for kind in kinds):
+        out["linear_key_heads"] = out["linear_value_heads"] = None
+    return out
+
+
+def _vision_heads(chain: Chain, types: set[str]) -> int | None:
+    tower = _find(chain[::-1], ("vision_config",))
+    if not isinstance(tower, Mapping):
+        return None
+    for name in ("num_heads", "num_attention_heads"):
+        value = tower.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MAX:
+            return value
+    kinds = [tower.get("model_type"), *(f"{kind}_vision" for kind in sorted(types))]
+    found = [class_defaults(kind).get("heads") for kind in kinds if isinstance(kind, str)]
+    return next((one for one in found if one), None)
+
+
 def _dtype(chain: Chain) -> str:
     value = _find(chain[::-1], ("dtype", "torch_dtype"))
     return value if isinstance(value, str) else ""
@@ -245,12 +295,60 @@ def _quantization(chain: Chain) -> Quantization | None:
     if not isinstance(config, Mapping):
         return None
     method = config.get("quant_method")
-    method = method if isinstance(method, str) else ""
+    method = method.lower().replace("_", "-") if isinstance(method, str) else ""
+    method = {"fbgemm-fp8": "fbgemm_fp8"}.get(method, method)
+    left_out = _left_out(config)
     if method in _BITS:
-        return Quantization(method, _BITS[method], method == "mxfp4")
+        block = _pair(config.get("weight_block_size")) if method == "fp8" else None
+        return Quantization(method, _BITS[method], method == "mxfp4", block, left_out)
+    if method == "compressed-tensors":
+        return _compressed(config, left_out)
     bits = config.get("bits")
     if method in ("gptq", "awq") and isinstance(bits, int) and 1 <= bits <= 8:
         group = config.get("group_size", 128)
-        each = 16 + bits if isinstance(group, int) and group > 0 else 0  # a scale and a zero point
-        return Quantization(method, bits + each / group if each else float(bits))
-    return Quantization(method, None)
+        grouped = isinstance(group, int) and not isinstance(group, bool) and group > 0
+        each = 16 + bits if grouped else 0  # a scale and a zero point
+        exact = bits + each / group if each else float(bits)
+        return Quantization(method, exact, False, (1, group) if grouped else None, left_out)
+    return Quantization(method, None, left_out=left_out)
+
+
+def _compressed(config: Mapping[str, Any], left_out: frozenset[str]) -> Quantization:
+    """compressed-tensors: the weights of its first group of layers."""
+    groups = config.get("config_groups")
+    group = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
+    weights = group.get("weights") if isinstance(group, Mapping) else None
+    if not isinstance(weights, Mapping):
+        return Quantization("compressed-tensors", None, left_out=left_out)
+    bits, size = weights.get("num_bits"), weights.get("group_size")
+    block = _pair(weights.get("block_structure"))
+    if block is None and isinstance(size, int) and not isinstance(size, bool) and size > 0:
+        block = (1, size)
+    known = float(bits) if isinstance(bits, int) and 1 <= bits <= 16 else None
+    if known is not None and block is not None and block[0] == 1:
+        known += 16 / block[1]
+    return Quantization("compressed-tensors", known, False, block, left_out)
+
+
+def _pair(value: Any) -> tuple[int, int] | None:
+    good = isinstance(value, (list, tuple)) and len(value) == 2
+    if good and all(type(size) is int and 0 < size <= _MAX for size in value):
+        return (value[0], value[1])
+    return None
+
+
+def _left_out(config: Mapping[str, Any]) -> frozenset[str]:
+    """Parts of a layer that a list of modules names, by the names modules have."""
+    names: list[str] = []
+    for key in ("modules_to_not_convert", "ignore", "ignored_layers"):
+        listed = config.get(key)
+        if isinstance(listed, list):
+            names += [name for name in listed if isinstance(name, str)]
+    out = set()
+    if any(word in name for name in names for word in ("attn", "o_proj", "q_proj")):
+        out.add("attention")
+    if any(
+        word in name for name in names for word in ("mlp.up", "mlp.down", "down_proj", "experts")
+    ):
+        out.add("mlp")
+    return frozenset(out)

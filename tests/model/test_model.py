@@ -291,7 +291,7 @@ def test_values_that_cannot_be_shown(value: object) -> None:
 
 @pytest.mark.parametrize("field", ["num_attention_heads", "num_hidden_layers"])
 def test_missing_fields(field: str) -> None:
-    config = {key: value for key, value in QWEN25_7B.items() if key != field}
+    config = {key: value for key, value in QWEN25_7B.items() if key not in (field, "model_type")}
     with pytest.raises(AllocationError, match=field) as caught:
         read_model(config)
     assert caught.value.code == "AC423"
@@ -341,6 +341,15 @@ def test_any_mapping_is_read_or_refused(config: dict[str, Any]) -> None:
 
 # -- rules: a spec that breaks one, and one next to it that does not -------------------------------
 
+FP8 = {"quant_method": "fp8", "weight_block_size": [256, 256]}
+HYBRID = {**QWEN25_7B, "model_type": "qwen3_next", "linear_num_key_heads": 16}
+STATE_SPACE = {**QWEN25_7B, "model_type": "falcon_h1", "mamba_n_heads": 32, "mamba_n_groups": 2}
+TOWER = {
+    **QWEN25_7B,
+    "num_attention_heads": 96,
+    "model_type": "glm4v",
+    "vision_config": {"num_heads": 12},
+}
 RULE_CASES = [
     ("AC401", "sglang:t8", "t8", QWEN25_7B, "sglang:t4", {}),
     ("AC401", "vllm:d2t3", "t3", LLAMA3_70B, "vllm:d2t4", {}),
@@ -405,6 +414,15 @@ RULE_CASES = [
         "archon:d2",
         {},
     ),
+    ("AC411", "megatron:d2t2c2", "c2", HYBRID, "megatron:d4t2", {}),
+    ("AC412", "megatron:d2t4", "t4", STATE_SPACE, "megatron:d4t2", {}),
+    ("AC413", "sglang:d2t3", "t3", {**QWEN25_7B, "intermediate_size": 8960}, "sglang:d2t2", {}),
+    ("AC413", "vllm:d2t3", "t3", {**QWEN25_7B, "intermediate_size": 8960}, "vllm:d2t2", {}),
+    ("AC414", "sglang:d2t3", "t3", {**QWEN25_7B, "vocab_size": 151936}, "sglang:d2t2", {}),
+    ("AC415", "vllm:d2t4", "t4", {**QWEN3_235B, "quantization_config": FP8}, "vllm:d2t2", {}),
+    ("AC416", "vllm:t8", "t8", TOWER, "vllm:d2t4", {}),
+    ("AC417", "vllm:d2t4", "t4", STATE_SPACE, "vllm:d4t2", {}),
+    ("AC459", "fsdp:d8", "fsdp:d8", {**QWEN25_7B, "model_type": "brand_new"}, None, {}),
 ]
 
 

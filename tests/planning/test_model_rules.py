@@ -110,8 +110,8 @@ def test_auto_takes_what_each_engine_says(tmp_path: Path) -> None:
 def test_auto_says_what_it_could_not_check_and_asks_no_network(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     config = {
-        "actor": {"backend": "fsdp:t8", "path": "Qwen/Qwen2.5-7B"},
-        "ref": {"backend": "fsdp:t8", "path": "Qwen/Qwen2.5-7B"},
+        "actor": {"backend": "fsdp:t8", "path": "me/mine-7b"},
+        "ref": {"backend": "fsdp:t8", "path": "me/mine-7b"},
         "rollout": {"backend": "sglang:t8"},
         "sglang": {"model_path": str(tmp_path / "empty")},
     }
@@ -122,11 +122,11 @@ def test_auto_says_what_it_could_not_check_and_asks_no_network(tmp_path: Path) -
         ("AC362", "sglang.model_path"),
     ]
     assert "config.json" in made.warnings[-1].message
-    config["ref"]["path"] = "Qwen/Qwen2.5-14B"
+    config["ref"]["path"] = "me/mine-14b"
     again = plan(config, model="auto").warnings
     assert [w.text for w in again if w.code == "AC362"][:2] == [
-        "Qwen/Qwen2.5-7B",
-        "Qwen/Qwen2.5-14B",
+        "me/mine-7b",
+        "me/mine-14b",
     ]
 
 

@@ -15,6 +15,8 @@ from areal_conf.config.experiment import Experiment
 from areal_conf.config.view import UNSET, View
 from areal_conf.errors import AllocationError, Finding, clip
 from areal_conf.model import ModelFacts, Settings, check_model, read_model
+from areal_conf.model.hub import cached_config, download, is_hub_id
+from areal_conf.model.known import known_model
 from areal_conf.planning.state import Engine, State
 
 AUTO = "auto"
@@ -126,11 +128,14 @@ class _Models:
         path, where = own_model(experiment, engine)
         if path is None:
             return None, []
-        if not _is_directory(path):
+        if not _is_directory(path) and not _is_at_hand(path):
             message = (
-                f"{engine.name} is not checked against its model: {clip(path)} is no directory"
+                f"{engine.name} is not checked against its model: {clip(path)} is neither a "
+                "directory nor in the local Hugging Face cache"
             )
             hint = f"give the model's config.json: --model {engine.name}=FILE"
+            if is_hub_id(path):
+                hint = f"run {download(path)}, or {hint}"
             error = AllocationError("AC362", message, path=where, hint=hint, text=clip(path))
             return None, self.first(path, Finding("warning", error))
         try:
@@ -170,6 +175,11 @@ def _is_directory(path: str) -> bool:
         return False
 
 
+def _is_at_hand(name: str) -> bool:
+    """Whether a Hub id is in the local cache, or a model whose sizes are known."""
+    return cached_config(name) is not None or (is_hub_id(name) and known_model(name) is not None)
+
+
 def own_model(experiment: Experiment, engine: Engine) -> tuple[str | None, str]:
     """Where the config says the engine's model is, and the config path of that.
 
@@ -202,7 +212,13 @@ def settings_of(experiment: Experiment, engine: Engine) -> Settings:
     if engine.serves:
         section, key = _SERVER_LENGTHS[backend]
         length = _number(_section(root, section), key)
-        return Settings(length, _attention_dp(root) if backend == "sglang" else 1)
+        if backend == "sglang":
+            groups = _number(_section(root, "sglang"), "ep_size") or 1
+            return Settings(length, _attention_dp(root), expert_groups=groups)
+        vllm = _section(root, "vllm")
+        groups = 0 if _get(vllm, "enable_expert_parallel") is True else 1
+        split = _get(vllm, "mm_encoder_tp_mode") != "data"
+        return Settings(length, expert_groups=groups, vision_split=split)
     if "rollout" in experiment.engines:
         length = _number(_section(root, "gconfig"), "max_tokens")
     else:

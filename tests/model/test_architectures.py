@@ -1,0 +1,308 @@
+"""Models that backends treat in their own way: quantised, hybrid, multi-modal, odd sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from areal_conf import ModelAllocation, plan
+from areal_conf.model import Settings, check_model, read_model
+from areal_conf.model.known import class_defaults, is_known_type
+
+FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+QWEN3_30B: dict[str, Any] = {
+    "model_type": "qwen3_moe",
+    "hidden_size": 2048,
+    "head_dim": 128,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 48,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768,
+    "intermediate_size": 6144,
+    "vocab_size": 151936,
+}
+QWEN2_VL_72B: dict[str, Any] = {
+    "model_type": "qwen2_vl",
+    "hidden_size": 8192,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 80,
+    "intermediate_size": 29568,
+    "vocab_size": 152064,
+    "vision_config": {"num_heads": 16},
+}
+QWEN25_1B: dict[str, Any] = {
+    "model_type": "qwen2",
+    "hidden_size": 1536,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 28,
+    "intermediate_size": 8960,
+    "vocab_size": 151936,
+}
+GLM45V: dict[str, Any] = {
+    "model_type": "glm4v_moe",
+    "text_config": {
+        "model_type": "glm4v_moe_text",
+        "num_attention_heads": 96,
+        "num_key_value_heads": 8,
+        "num_hidden_layers": 46,
+        "hidden_size": 4096,
+        "n_routed_experts": 128,
+        "moe_intermediate_size": 1408,
+        "intermediate_size": 10944,
+        "vocab_size": 151552,
+    },
+    "vision_config": {"model_type": "glm4v_moe_vision", "num_heads": 12},
+}
+QWEN3_NEXT: dict[str, Any] = {
+    "model_type": "qwen3_next",
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 48,
+    "hidden_size": 2048,
+    "full_attention_interval": 4,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+    "num_experts": 512,
+    "moe_intermediate_size": 512,
+    "vocab_size": 151936,
+}
+FALCON_H1: dict[str, Any] = {
+    "model_type": "falcon_h1",
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 24,
+    "hidden_size": 2048,
+    "intermediate_size": 4096,
+    "mamba_n_heads": 32,
+    "mamba_n_groups": 2,
+    "vocab_size": 65536,
+}
+
+
+def codes(config: dict[str, Any], spec: str, **settings: Any) -> set[str]:
+    """Codes of the errors."""
+    allocation = ModelAllocation.from_str(spec)
+    found = check_model(allocation, read_model(config), settings=Settings(**settings))
+    return {error.code for severity, error in found if severity == "error"}
+
+
+@pytest.mark.parametrize(
+    ("config", "spec", "settings", "wanted"),
+    [
+        ({**QWEN3_30B, "quantization_config": FP8}, "vllm:d2t4", {}, {"AC415"}),
+        ({**QWEN3_30B, "quantization_config": FP8}, "sglang:d2t4", {}, {"AC415"}),
+        ({**QWEN3_30B, "quantization_config": FP8}, "sglang:d2t4", {"expert_groups": 4}, set()),
+        ({**QWEN3_30B, "quantization_config": FP8}, "vllm:d2t4", {"expert_groups": 0}, set()),
+        ({**QWEN3_30B, "quantization_config": FP8}, "vllm:d2t2", {}, set()),
+        (QWEN3_30B, "vllm:d2t4", {}, set()),
+        (
+            {
+                **QWEN2_VL_72B,
+                "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128},
+            },
+            "vllm:t8",
+            {},
+            {"AC415"},
+        ),
+        (
+            {
+                **QWEN2_VL_72B,
+                "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 64},
+            },
+            "sglang:t8",
+            {},
+            {"AC415"},
+        ),
+        (
+            {
+                **QWEN2_VL_72B,
+                "quantization_config": {
+                    "quant_method": "compressed-tensors",
+                    "config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": 128}}},
+                },
+            },
+            "vllm:t8",
+            {},
+            {"AC415"},
+        ),
+        ({**QWEN2_VL_72B, "quantization_config": {"quant_method": "fp8"}}, "vllm:t8", {}, set()),
+        (QWEN2_VL_72B, "vllm:t8", {}, set()),
+        (QWEN25_1B, "sglang:d2t6", {}, {"AC413", "AC414"}),
+        (QWEN25_1B, "vllm:d2t2", {}, set()),
+        (GLM45V, "vllm:t8", {}, {"AC416"}),
+        (GLM45V, "vllm:t8", {"vision_split": False}, set()),
+        (GLM45V, "sglang:t8", {}, set()),
+        (GLM45V, "vllm:t4", {}, set()),
+        (QWEN3_NEXT, "megatron:d2t2c2", {}, {"AC411"}),
+        (QWEN3_NEXT, "megatron:d4t2", {}, set()),
+        (FALCON_H1, "vllm:d2t4", {}, {"AC417"}),
+        (FALCON_H1, "sglang:d2t4", {}, {"AC417"}),
+        (FALCON_H1, "vllm:d4t2", {}, set()),
+        ({**FALCON_H1, "mamba_n_groups": 1}, "vllm:d2t4", {}, set()),
+        ({**FALCON_H1, "mamba_n_groups": 1, "quantization_config": {}}, "vllm:d2t4", {}, {"AC417"}),
+    ],
+)
+def test_what_backends_refuse(
+    config: dict[str, Any], spec: str, settings: dict[str, Any], wanted: set[str]
+) -> None:
+    assert codes(config, spec, **settings) == wanted
+
+
+@pytest.mark.parametrize(
+    ("config", "wanted"),
+    [
+        ({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}}, (8, 4, 26)),
+        ({"model_type": "gemma3", "text_config": {"hidden_size": 2304}}, (8, 4, 26)),
+        (
+            {"num_attention_heads": 20, "num_hidden_layers": 28, "moe_num_experts": [64, 64]},
+            (20, 20, 28),
+        ),
+        (
+            {
+                "model_type": "dbrx",
+                "n_heads": 48,
+                "n_layers": 40,
+                "attn_config": {"kv_n_heads": 8},
+                "ffn_config": {"moe_num_experts": 16, "ffn_hidden_size": 10752},
+            },
+            (48, 8, 40),
+        ),
+        ({"model_type": "falcon", "num_attention_heads": 71, "num_hidden_layers": 32}, (71, 1, 32)),
+        (
+            {
+                "model_type": "falcon",
+                "num_attention_heads": 128,
+                "num_kv_heads": 8,
+                "new_decoder_architecture": True,
+                "multi_query": True,
+                "num_hidden_layers": 60,
+            },
+            (128, 8, 60),
+        ),
+        (
+            {
+                "model_type": "falcon",
+                "num_attention_heads": 64,
+                "num_hidden_layers": 2,
+                "multi_query": False,
+            },
+            (64, 64, 2),
+        ),
+        (
+            {"model_type": "gpt_bigcode", "n_head": 48, "n_layer": 40, "multi_query": True},
+            (48, 1, 40),
+        ),
+        ({"model_type": "gpt_bigcode", "n_head": 48, "n_layer": 40}, (48, 1, 40)),
+        (
+            {"model_type": "mpt", "n_heads": 32, "n_layers": 32, "attn_config": {"kv_n_heads": 8}},
+            (32, 8, 32),
+        ),
+        (
+            {"model_type": "mixtral", "num_attention_heads": 32, "num_hidden_layers": 32},
+            (32, 8, 32),
+        ),
+        (
+            {
+                "model_type": "step3p5",
+                "num_attention_heads": 64,
+                "num_hidden_layers": 45,
+                "num_attention_groups": 8,
+            },
+            (64, 8, 45),
+        ),
+        (
+            {
+                "num_attention_heads": [12, 16],
+                "num_key_value_heads": [3, 4],
+                "num_hidden_layers": 2,
+            },
+            (4, 1, 2),
+        ),
+    ],
+)
+def test_facts_under_other_names(config: dict[str, Any], wanted: tuple[int, int, int]) -> None:
+    facts = read_model(config)
+    assert (facts.heads, facts.kv_heads, facts.layers) == wanted
+
+
+def test_experts_of_lists_and_nested_sections() -> None:
+    ernie = {"num_attention_heads": 20, "num_hidden_layers": 28, "moe_num_experts": [64, 64]}
+    assert read_model({**ernie, "moe_intermediate_size": [1536, 512]}).expert_intermediate == 1536
+    assert read_model(ernie).experts == 64
+    dbrx = {
+        "n_heads": 48,
+        "n_layers": 40,
+        "ffn_config": {"moe_num_experts": 16, "ffn_hidden_size": 9},
+    }
+    facts = read_model(dbrx)
+    assert (facts.experts, facts.expert_intermediate) == (16, 9)
+
+
+def test_an_unknown_type_is_said_to_be_unknown() -> None:
+    config = {"model_type": "qwen99", "num_attention_heads": 8, "num_hidden_layers": 2}
+    found = check_model(ModelAllocation.from_str("fsdp:d2t3"), read_model(config))
+    assert {(severity, error.code) for severity, error in found} >= {
+        ("error", "AC401"),
+        ("warning", "AC459"),
+    }
+    for known in ("qwen3", "deepseek_v3", "internvl_chat", "kimi_k2"):
+        assert is_known_type(known)
+
+
+@pytest.mark.parametrize("kind", ["qwen3_5_text", "deepseek_v3", "llama4_text", "bamba", "olmo2"])
+def test_every_type_has_the_defaults_of_its_class(kind: str) -> None:
+    facts = read_model({"model_type": kind, "num_attention_heads": class_defaults(kind)["heads"]})
+    assert facts.layers == class_defaults(kind)["layers"]
+
+
+def hub(folder: Path, name: str, config: str, main: bool = True) -> None:
+    model = folder / f"models--{name.replace('/', '--')}"
+    (model / "snapshots" / "abc1").mkdir(parents=True)
+    (model / "snapshots" / "abc1" / "config.json").write_text(config)
+    if main:
+        (model / "refs").mkdir()
+        (model / "refs" / "main").write_text("abc1")
+
+
+CONFIG = '{"model_type": "qwen3", "num_attention_heads": 7, "num_hidden_layers": 2}'
+
+
+@pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"])
+def test_a_hub_id_is_found_in_the_local_cache(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    below = {"HF_HUB_CACHE": "", "HF_HOME": "hub", "XDG_CACHE_HOME": "huggingface/hub"}[variable]
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, str(tmp_path))
+    hub(tmp_path / below, "me/mine-7b", CONFIG)
+    assert read_model("me/mine-7b").heads == 7
+    cfg = {"actor": {"backend": "fsdp:d2t2", "path": "me/mine-7b"}}
+    assert [error.code for error in plan(cfg, model="auto").errors if error.code < "AC5"][:1] == [
+        "AC401"
+    ]
+
+
+def test_a_snapshot_without_a_reference_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    hub(tmp_path, "me/mine", CONFIG, main=False)
+    assert read_model("me/mine").heads == 7
+
+
+def test_what_is_not_cached_says_what_to_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    made = plan({"actor": {"backend": "fsdp:d2", "path": "me/mine"}}, model="auto")
+    (warning,) = [w for w in made.warnings if w.code == "AC362"]
+    assert "hf download me/mine config.json" in warning.hint
+    with pytest.raises(FileNotFoundError, match="hf download me/mine"):
+        read_model("me/mine")
