@@ -1,7 +1,9 @@
 """The ``areal.*`` resolvers of OmegaConf: what a backend string means, inside any config.
 
-All are pure, print nothing, and raise `AllocationError` for what they cannot read. `register` runs
-at the start of every Hydra app: it costs microseconds and imports the library on first use.
+All are pure, print nothing, and raise `AllocationError` for what they cannot read. They are known
+once this module is imported, which Hydra does at the start of every app: it costs microseconds, and
+the library is imported on first use. Other processes (the children of a ``spawn``) import it
+themselves.
 """
 
 from __future__ import annotations
@@ -252,3 +254,5 @@ RESOLVERS: dict[str, Callable[..., Any]] = {
     "gpus_per_node": gpus_per_node,
 }
 """Every resolver by its name after ``areal.``."""
+
+register()

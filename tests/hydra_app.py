@@ -12,8 +12,14 @@ from typing import Any
 from hydra import errors
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+NEXT = hasattr(errors, "Hydra15MigrationWarning")
+"""Whether this is the Hydra to come (from 1.4.0rc on)."""
+
+# Hydra instantiates every callback of a config so; only a list of the app's own ends the warning.
+_OF_CALLBACKS = ("-W", "ignore:hydra.utils.instantiate() resolved _target_='areal_conf.app")
+
 # Hydra 1.4 has one behaviour, and deprecates the parameter that chose it.
-BASE: dict[str, Any] = {} if hasattr(errors, "Hydra15MigrationWarning") else {"version_base": "1.3"}
+BASE: dict[str, Any] = {} if NEXT else {"version_base": "1.3"}
 
 CONFIG = """
 defaults:
@@ -76,7 +82,13 @@ class App:
         """Run ``python app.py ARGUMENTS``; output directories stay below the app's."""
         env = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE")}
         return subprocess.run(
-            [sys.executable, "-W", self.warnings, "app.py", *arguments],
+            [
+                sys.executable,
+                *("-W", self.warnings),
+                *(_OF_CALLBACKS if NEXT else ()),
+                "app.py",
+                *arguments,
+            ],
             cwd=self.directory,
             capture_output=True,
             text=True,

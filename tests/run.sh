@@ -52,6 +52,11 @@ hydra14() { # what AReaL 1.0.4 pins
   tests hydra14 "$([ -n "${FULL:-}" ] || echo " and not one_line")" tests
 }
 
+hydra_next() { # the Hydra to come, with warnings as errors: no deprecated use is ours
+  environment hydra_next -e '.[test]' hydra-core==1.4.0rc3 omegaconf==2.4.1rc1
+  tests hydra_next "$([ -n "${FULL:-}" ] || echo " and not one_line")" tests
+}
+
 slurm() { # a real Slurm
   slurm_packages
   environment hydra14 -e '.[test,joblib,submitit]' hydra-core==1.4.0.dev1 omegaconf==2.4.0.dev2

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from areal_conf.planning.result import Plan
 
 
+_MARKS = (b'{\n  "engines":', b'<title id="ac-title">')
+"""What the files of a plan have near their beginning."""
+
 # -- the callback -------------------------------------------------------------------------------
 
 
@@ -70,12 +73,12 @@ class PlanCallback(Callback):
 
     def _check(self, config: DictConfig) -> None:
         made = plan_or_refuse(config, self.options)
-        if is_first_rank():
+        if is_first_rank(made):
             _save(made, Path(config.hydra.runtime.output_dir))
             for line in _summary(made):
                 log.info(line)
         if made.errors:
-            refuse(report_of(made))
+            refuse(report_of(made), made)
         for line in warnings_of(made):
             log.warning("%s", line)
 
@@ -89,11 +92,28 @@ def _save(made: Plan, directory: Path) -> None:
     from areal_conf.files import write_atomically
     from areal_conf.report import svg
 
+    texts = {"json": made.model_dump_json(indent=2) + "\n", "svg": svg.render(made)}
+    for kind, text in texts.items():
+        file = directory / f"allocation.{kind}"
+        if not _may_be_written(file):
+            log.warning("%s is not written: it holds something else than a plan", file)
+            continue
+        try:
+            write_atomically(file, text)
+        except OSError as error:
+            log.warning("the plan cannot be written to %s: %s", directory, error.strerror or error)
+            return
+
+
+def _may_be_written(file: Path) -> bool:
+    """Whether there is no such file yet, or one that holds a plan: ``hydra.run.dir=.`` is a
+    directory of the user's."""
     try:
-        write_atomically(directory / "allocation.json", made.model_dump_json(indent=2) + "\n")
-        write_atomically(directory / "allocation.svg", svg.render(made))
-    except OSError as error:
-        log.warning("the plan cannot be written to %s: %s", directory, error.strerror or error)
+        with file.open("rb") as stream:
+            start = stream.read(4096)
+    except OSError:
+        return True
+    return not start.strip() or any(mark in start for mark in _MARKS)
 
 
 def _summary(made: Plan) -> list[str]:

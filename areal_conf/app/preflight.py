@@ -44,9 +44,12 @@ def slurm_mismatch() -> AllocationError | None:
 def _asked() -> tuple[int, int | None] | None:
     """Nodes and GPUs of each by the job's own config; None where submitit did not submit it."""
     from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
     from omegaconf.errors import OmegaConfBaseException
 
     if "SLURM_JOB_ID" not in os.environ or not HydraConfig.initialized():
+        return None
+    if HydraConfig.get().mode != RunMode.MULTIRUN:  # no launcher ran: it was started by hand
         return None
     launcher = HydraConfig.get().launcher
     if not str(launcher.get("_target_")).endswith(".SlurmLauncher"):
@@ -84,13 +87,18 @@ def prepared(cfg: DictConfig, options: PlanOptions) -> Plan:
     from areal_conf.planning.result import planned
 
     made = planned(cfg, _anchored(cfg, options))
-    if is_first_rank():
-        warn_once(made.carried)
     _fill_in(cfg, made)
-    mismatch = _world_size_mismatch(made) or slurm_mismatch()
-    if mismatch is not None:
-        made = made.with_error(mismatch)
     return made
+
+
+def prepared_here(cfg: DictConfig, options: PlanOptions) -> Plan:
+    """`prepared`, for a process that is the job itself: the ranks and nodes that it was started on
+    must be those of the plan."""
+    made = prepared(cfg, options)
+    if is_first_rank(made):
+        warn_once(made.carried)
+    mismatch = _world_size_mismatch(made) or slurm_mismatch()
+    return made if mismatch is None else made.with_error(mismatch)
 
 
 def _anchored(cfg: DictConfig, options: PlanOptions) -> PlanOptions:
@@ -120,16 +128,29 @@ def _fill_in(cfg: DictConfig, made: Plan) -> None:
 # -- torchrun -----------------------------------------------------------------------------------
 
 
-def is_first_rank() -> bool:
-    """Whether this process speaks for all: rank 0 under torchrun, or no torchrun at all."""
-    return os.environ.get("RANK", "0") == "0"
+def is_first_rank(made: Plan | None = None) -> bool:
+    """Whether this process speaks for all: rank 0 of an SPMD run, or no SPMD run at all.
+
+    Clusters set RANK and WORLD_SIZE in every container (Kubeflow does): a job that is run by the
+    single controller is no rank of anything.
+    """
+    return os.environ.get("RANK", "0") == "0" or not _is_spmd_run(made)
+
+
+def _is_spmd_run(made: Plan | None) -> bool:
+    """Whether this process is one of many that run the same script."""
+    if not {"RANK", "WORLD_SIZE"} <= os.environ.keys():
+        return False
+    if os.environ.get("AREAL_SPMD_MODE", "").lower() in ("1", "true"):
+        return True
+    return "TORCHELASTIC_RUN_ID" in os.environ or made is None or made.scheduler is None
 
 
 def _world_size_mismatch(made: Plan) -> AllocationError | None:
     """AC308: torchrun started another number of ranks than the actor has."""
     started = whole_number(os.environ.get("WORLD_SIZE", ""))
     actor = made.engines.get("actor")
-    if "RANK" not in os.environ or started is None or actor is None or not actor.spec:
+    if not _is_spmd_run(made) or started is None or actor is None or not actor.spec:
         return None
     if started == actor.world_size:
         return None
@@ -145,7 +166,7 @@ def _world_size_mismatch(made: Plan) -> AllocationError | None:
 
 def plan_or_refuse(cfg: DictConfig, options: PlanOptions) -> Plan:
     try:
-        return prepared(cfg, options)
+        return prepared_here(cfg, options)
     except (AllocationError, OSError) as error:  # OSError: of a model's file
         refuse(str(error))
         raise AssertionError("unreachable") from error
@@ -158,16 +179,16 @@ def report_of(made: Plan) -> str:
 def warnings_of(made: Plan) -> Iterator[str]:
     """What is odd about a plan that may start, and what to do about it; not what is unknown, nor
     what `warn_once` has told of an ``allocation_mode``."""
-    for one in made.warnings if is_first_rank() else ():
+    for one in made.warnings if is_first_rank(made) else ():
         if one.code not in _UNKNOWN and not one.code.startswith("AC5"):
             where = f"{one.path}: " if one.path else ""
             yield f"{where}{one.code}: {one.message} ({one.hint})"
 
 
-def refuse(report: str) -> None:
+def refuse(report: str, made: Plan | None = None) -> None:
     """Print why on stderr, from the first rank alone, and stop this job."""
     job = _job_name()
-    if is_first_rank():
+    if is_first_rank(made):
         print(f"{job}:\n{report}" if job else report, file=sys.stderr, flush=True)
     if job is None:
         raise SystemExit(1)
@@ -184,4 +205,4 @@ def _job_name() -> str | None:
     cfg = HydraConfig.get()
     if cfg.mode != RunMode.MULTIRUN:
         return None
-    return f"job {cfg.job.num} ({cfg.job.override_dirname})"
+    return f"job {cfg.job.num} ({','.join(cfg.overrides.task)})"

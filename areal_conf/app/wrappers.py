@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from hydra.errors import ConfigCompositionException
 
+from areal_conf.app.hydra_lines import warned_at_the_caller
 from areal_conf.app.preflight import (
     is_first_rank,
     plan_or_refuse,
-    prepared,
+    prepared_here,
     refuse,
     report_of,
     warnings_of,
 )
-from areal_conf.config.overrides import as_typed, meant
+from areal_conf.config.overrides import as_typed, meant, refused_override
 from areal_conf.planning.options import PlanOptions
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def main(
         def checked(cfg: DictConfig) -> Any:
             return task(_checked(cfg, root))
 
-        app = hydra.main(config_name=config_name, **given, **options)(checked)
+        with warned_at_the_caller():
+            app = hydra.main(config_name=config_name, **given, **options)(checked)
 
         @functools.wraps(task)
         def entry(cfg_passthrough: DictConfig | None = None) -> Any:
@@ -81,9 +83,11 @@ def _run(app: Callable[[], Any]) -> Any:
     try:
         return app()
     except SystemExit as stop:  # Hydra has printed what is wrong, and stops
-        key = meant(stop.__context__)
+        key, refused = meant(stop.__context__), refused_override(stop.__context__)
         if key and is_first_rank():
             print(f"Did you mean {key}?", file=sys.stderr)
+        if refused and refused.quoted and is_first_rank():
+            print(f"Quote the value: {refused.quoted}", file=sys.stderr)
         raise
     finally:
         sys.argv = argv
@@ -107,13 +111,15 @@ def compose(
     import hydra
 
     try:
-        cfg = hydra.compose(config_name, as_typed(overrides or ()), return_hydra_config, **options)
+        with warned_at_the_caller():
+            words = as_typed(overrides or ())
+            cfg = hydra.compose(config_name, words, return_hydra_config, **options)
     except ConfigCompositionException as refused:
         if key := meant(refused):
             message = f"{refused}\nDid you mean {key}?"
             raise ConfigCompositionException(message) from refused.__cause__
         raise
-    prepared(cfg, PlanOptions(root)).raise_for_errors()
+    prepared_here(cfg, PlanOptions(root)).raise_for_errors()
     return cfg
 
 
@@ -124,7 +130,7 @@ def _checked(cfg: DictConfig, root: str) -> DictConfig:
     """`cfg` with its legacy mode carried over; raises where its plan has errors."""
     made = plan_or_refuse(cfg, PlanOptions(root))
     if made.errors:
-        refuse(report_of(made))
+        refuse(report_of(made), made)
     for line in warnings_of(made):
         print(f"warning: {line}", file=sys.stderr, flush=True)
     return cfg

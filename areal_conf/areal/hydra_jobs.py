@@ -7,20 +7,22 @@ do. The app's task function is not called: AReaL's launcher runs the script that
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.utils import JobReturn, configure_log, filter_overrides, run_job, setup_globals
+from hydra.core.utils import JobReturn, filter_overrides, run_job, setup_globals
 from hydra.errors import CompactHydraException
 from omegaconf import open_dict
 
+from areal_conf.app.hydra_lines import configure_log
 from areal_conf.areal.job import prepare
 from areal_conf.areal.runner import StoppedError
 from areal_conf.areal.runner import run_job as run_areal_job
@@ -94,7 +96,7 @@ def launch(
         model=anchored(settings.model, os.getcwd()),  # a job may change the directory
     )
     setup_globals()
-    configure_log(config.hydra.hydra_logging, config.hydra.verbose)
+    configure_log(hydra_context, config)
     Path(str(config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
     log.info("Launching %d jobs by AReaL (%s)", len(job_overrides), settings.kind)
     composed = [
@@ -106,7 +108,7 @@ def launch(
     for job, name, overrides in zip(composed, names, job_overrides, strict=True):
         log.info("\t#%s : %s", job.hydra.job.num, " ".join(filter_overrides(overrides)))
         results.append(_run(settings, hydra_context, job, name))
-        configure_log(config.hydra.hydra_logging, config.hydra.verbose)
+        configure_log(hydra_context, config)
     return results
 
 
@@ -131,19 +133,30 @@ def trial_names(
     each other. None: the config has no name, which the plan tells.
     """
     given: list[str | None] = []
-    own = {pair for pair in pairs if pair is not None and pairs.count(pair) == 1}
+    taken = used | {pair for pair in pairs if pair is not None}
     for number, pair in enumerate(pairs, first):
         if pair is None:
             given.append(None)
             continue
-        experiment, trial = pair
         if pairs.count(pair) > 1 or pair in used:
-            trial = f"{_NOT_IN_TRIAL_NAMES.sub('_', trial)}_{number}"
-            while (experiment, trial) in used | own:
-                trial = f"{trial}_{number}"
-        used.add((experiment, trial))
-        given.append(trial)
+            pair = _free_name(pair, number, taken)
+        taken.add(pair)
+        given.append(pair[1])
+        used.add(pair)
     return given
+
+
+def _free_name(
+    pair: tuple[str, str], number: int, taken: Collection[tuple[str, str]]
+) -> tuple[str, str]:
+    """The pair with the job's number behind the trial name, and one more where that is taken."""
+    experiment, trial = pair
+    stem = name = f"{_NOT_IN_TRIAL_NAMES.sub('_', trial)}_{number}"
+    for again in itertools.count(2):
+        if (experiment, name) not in taken:
+            break
+        name = f"{stem}_{again}"
+    return experiment, name
 
 
 def _names(job: DictConfig) -> tuple[str, str] | None:

@@ -9,10 +9,11 @@ that a job is judged by what the ranks of the training script did: each one reco
 from __future__ import annotations
 
 import ast
+import contextlib
+import errno
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,17 @@ CONTROLLER = "controller"
 LOG = "areal.log"
 _CONFIG = "areal.yaml"
 _RANK_SCRIPT = "rank.py"
+_PLAN = "allocation.json"
+_JOB = "job.json"
+_RECORDS = "ranks"
+_NAMES = (LOG, _CONFIG, _RANK_SCRIPT, _PLAN, _JOB, _RECORDS)
+"""Everything that is written into a job's directory."""
+
+_MADE_BY = {"made_by": "areal-conf"}
+"""What the `_JOB` of a directory says: the files of these names are of an earlier run, and ours."""
+_MAX_RECORDS = 65_536
+"""Records that are made before a job starts; ranks over it make their own."""
+
 _PLAIN = re.compile(r"[\w./=@+:-]*", re.ASCII)
 
 
@@ -100,26 +112,61 @@ class Job:
         value = View(self.config).select(dotted)
         return DIRECTORIES.get(dotted) if value is None else value
 
+    def check_directory(self, *sources: Path) -> None:
+        """Refuse a directory in which the job would overwrite what it did not make.
+
+        Args:
+            sources: files that the job is made from, besides its script.
+
+        Raises:
+            OSError: a file or folder of the user's has a name that the job writes to.
+        """
+        for source in (self.script, *sources):
+            for name in _NAMES:
+                if _is_same_or_below(source, self.directory / name):
+                    reason = f"the job would overwrite it as its own {name}: name another directory"
+                    raise FileExistsError(errno.EEXIST, reason, str(source))
+        if _is_ours(self.directory):
+            return
+        for name in _NAMES:
+            file = self.directory / name
+            if os.path.lexists(file) and not (name == _PLAN and is_plan(file)):
+                reason = "it is of no earlier launch, which this one would overwrite: name another "
+                raise FileExistsError(errno.EEXIST, reason + "directory", str(file))
+
+    def claim(self) -> None:
+        """Make the directory, and say in it whose it is, before anything else is written."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError), open(self.directory / _JOB, "x") as file:
+            json.dump(_MADE_BY, file)
+
     def write(self) -> None:
         """Write the job's files, and make the directories that AReaL's launchers need."""
         from omegaconf import OmegaConf
 
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.claim()
         write_atomically(self.directory / _CONFIG, OmegaConf.to_yaml(self.config))
-        write_atomically(
-            self.directory / "allocation.json", self.plan.model_dump_json(indent=2) + "\n"
-        )
+        write_atomically(self.directory / _PLAN, self.plan.model_dump_json(indent=2) + "\n")
         if self.kind == CONTROLLER:
             return
-        records = self.directory / "ranks"
-        shutil.rmtree(records, ignore_errors=True)
-        records.mkdir()
-        job = json.dumps({"script": str(self.script)})
-        write_atomically(self.directory / "job.json", job)
+        self._make_records()
+        job = json.dumps({**_MADE_BY, "script": str(self.script)})
+        write_atomically(self.directory / _JOB, job)
         source = Path(rank_script.__file__).read_bytes()
         write_atomically(self.directory / _RANK_SCRIPT, source)
         for key in DIRECTORIES:
             Path(str(self.value(key))).mkdir(parents=True, exist_ok=True)
+
+    def _make_records(self) -> None:
+        """A record for each rank, with nothing in it yet; those of an earlier run are removed."""
+        records = self.directory / _RECORDS
+        records.mkdir(exist_ok=True)
+        for file in _record_files(records):
+            file.unlink()
+        actor = self.plan.engines.get("actor")
+        for rank in range(min(actor.world_size, _MAX_RECORDS) if actor else 0):
+            empty = {"rank": rank, "world_size": 0, "outcome": "", "error": "", "pid": 0}
+            rank_script.write_record(str(records / f"{rank}.json"), empty)
 
     def judge(self) -> Outcome:
         """How the ranks of the script ended."""
@@ -140,13 +187,52 @@ class Job:
     def records(self) -> dict[int, dict[str, Any]]:
         """What each rank recorded last."""
         found = {}
-        for file in (self.directory / "ranks").glob("*.json"):
-            record = json.loads(file.read_text())
-            found[int(record["rank"])] = record
+        for file in _record_files(self.directory / _RECORDS):
+            with contextlib.suppress(OSError, ValueError):  # it is being written, or never was
+                record = json.loads(file.read_text())
+                if record["outcome"]:
+                    found[int(record["rank"])] = record
         return found
 
     def log_name(self) -> str:
         return str(self.directory / LOG)
+
+
+def is_plan(file: Path) -> bool:
+    """Whether `file` is the JSON of a plan."""
+    try:
+        data = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(data, dict) and {"engines", "total_gpus", "mode"} <= data.keys()
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether a job of this package was launched in `directory` before."""
+    try:
+        data = json.loads((directory / _JOB).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(data, dict) and data.items() >= _MADE_BY.items()
+
+
+def _is_same_or_below(source: Path, name: Path) -> bool:
+    """Whether `source` is what `name` leads to, by whatever links, or is in that folder."""
+    real, target = Path(os.path.realpath(source)), Path(os.path.realpath(name))
+    if real == target or target in real.parents:
+        return True
+    lexical = Path(os.path.abspath(source))
+    if lexical == Path(os.path.abspath(name)):
+        return True
+    try:
+        return os.path.samefile(source, name)
+    except OSError:
+        return False
+
+
+def _record_files(records: Path) -> list[Path]:
+    """The records in a folder, which may hold other files."""
+    return [file for file in records.glob("*.json") if re.fullmatch(r"[0-9]+", file.stem)]
 
 
 def prepare(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from areal_conf.app.preflight import is_first_rank, prepared
+from areal_conf.app.preflight import is_first_rank, prepared_here
 from areal_conf.areal.export import ConfigT, exported
 from areal_conf.config.compose import compose_file
 from areal_conf.config.view import is_mapping
@@ -56,8 +56,8 @@ def load_expr_config(argv: Sequence[str], config_cls: type[ConfigT]) -> tuple[Co
             # The launcher that started this process needs the mode: nobody has to mend it.
             warnings.simplefilter("ignore", AllocationModeDeprecationWarning)
         # The trainer asks for a scheduler, and a script may load a config without training.
-        made = prepared(cfg, PlanOptions(allow=("AC316",), strict=True))
-    if made.errors and not is_first_rank():
+        made = prepared_here(cfg, PlanOptions(allow=("AC316",), strict=True))
+    if made.errors and not is_first_rank(made):
         raise SystemExit(1)
     made.raise_for_errors()
     from areal.api import cli_args

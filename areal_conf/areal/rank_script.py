@@ -5,6 +5,9 @@ launcher the copy in place of the script: its own exit status does not tell succ
 Beside it, ``job.json`` names the script, and ``ranks/RANK.json`` gets the outcome: ``running``,
 ``succeeded``, ``failed`` or ``interrupted``. A rank that was killed stays ``running``.
 
+Records have one size. They are made before the job starts and are written in place, so that a disk
+that is full meanwhile has room for them. A record that cannot be written stops no script.
+
 It runs where ranks run, so that it imports nothing of this package.
 """
 
@@ -22,6 +25,7 @@ from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RECORDS = os.path.join(HERE, "ranks")
+SIZE = 4096
 _UNSEEN = 60.0
 
 
@@ -92,11 +96,25 @@ def _record(outcome: str, error: str = "") -> None:
         "error": error[:2000],
         "pid": os.getpid(),
     }
-    os.makedirs(RECORDS, exist_ok=True)
-    path = os.path.join(RECORDS, f"{rank}.json")
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
-        json.dump(entry, file)
-    os.replace(f"{path}.new", path)
+    try:
+        os.makedirs(RECORDS, exist_ok=True)
+        write_record(os.path.join(RECORDS, f"{rank}.json"), entry)
+    except OSError as failure:
+        sys.stderr.write(f"areal-conf: rank {rank} is not recorded: {failure.strerror}\n")
+
+
+def write_record(path: str, entry: dict[str, Any]) -> None:
+    """Write a record of `SIZE` bytes in place, and make it where there is none."""
+    text = json.dumps(entry)
+    while len(text) > SIZE:
+        entry = {**entry, "error": entry["error"][: len(entry["error"]) // 2]}
+        text = json.dumps(entry)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+    try:
+        os.write(handle, text.encode().ljust(SIZE))
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _world_size() -> int:
@@ -121,8 +139,8 @@ def _wait_for_others() -> None:
 def _outcome(rank: int) -> str | None:
     try:
         with open(os.path.join(RECORDS, f"{rank}.json"), encoding="utf-8") as file:
-            return str(json.load(file)["outcome"])
-    except FileNotFoundError:
+            return str(json.load(file)["outcome"]) or None
+    except (FileNotFoundError, ValueError):
         return None
 
 

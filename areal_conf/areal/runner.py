@@ -65,7 +65,8 @@ def run_job(job: Job, stream: IO[bytes] | None = None) -> Outcome:
         StoppedError: SIGINT, SIGTERM or SIGHUP arrived; every process of the job has ended.
         OSError: its files cannot be written, or another run goes on in its directory.
     """
-    job.directory.mkdir(parents=True, exist_ok=True)
+    job.check_directory()
+    job.claim()
     with open(job.directory / LOG, "ab", buffering=0) as log:
         reserve(log)
         job.write()
@@ -204,7 +205,7 @@ class Run:
             yield
             return
 
-        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        numbers = [n for n in supervisor.STOPPING if not _is_ignored(n)]
         before: dict[int, Any] = {
             n: signal.signal(n, lambda number, frame: self.received.append(number)) for n in numbers
         }
@@ -213,6 +214,11 @@ class Run:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _is_ignored(number: signal.Signals) -> bool:
+    """Whether the signal was ignored when this process started, as by ``nohup`` or ``&``."""
+    return signal.getsignal(number) is signal.SIG_IGN
 
 
 def _alive(pid: int) -> bool:

@@ -25,6 +25,9 @@ import time
 GRACE = 30.0
 """Seconds that the command has to clean up after SIGINT."""
 
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that stop a job."""
+
 _LAST_WORDS = 5.0
 _TICK = 0.1
 _PR_SET_PDEATHSIG = 1
@@ -36,8 +39,10 @@ def main(parent: int, command: list[str]) -> int:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     asked: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda got, frame: asked.append(got))
+    for number in STOPPING:
+        # What was ignored when the launch began (nohup) stays so; SIGTERM is how PARENT asks.
+        if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda got, frame: asked.append(got))
     if os.getppid() != parent:  # it ended before the kernel was told
         return 128 + signal.SIGTERM
     me = os.getpid()
@@ -52,7 +57,8 @@ def main(parent: int, command: list[str]) -> int:
 
 
 def _bind_to(parent: int) -> None:
-    """In a child: SIGINT once `parent` has ended."""
+    """In a child: SIGINT once `parent` has ended, even where it was ignored so far."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
     if os.getppid() != parent:
         os._exit(128 + signal.SIGINT)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import errno
+import importlib.util
+import itertools
 import os
 import shlex
 import sys
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,9 +74,17 @@ def run(args: argparse.Namespace) -> int:
     )
     report(job.plan)
     _refuse_files_on_the_way(job.directory)
+    job.check_directory(Path(config))
+    missing = missing_launcher(job.kind)
     if args.dry_run:
         print("\n".join(description(job)))
+        if missing:
+            print(f"areal-conf: {missing}", file=sys.stderr)
         return OK
+    if missing:
+        usage_error(f"launch: {missing}")
+    if args.dir is None:
+        job = replace(job, directory=_new_directory(job.directory))
     print(f"areal-conf: job directory {job.directory}", file=sys.stderr, flush=True)
     try:
         outcome = run_job(job, sys.stdout.buffer)
@@ -83,6 +94,29 @@ def run(args: argparse.Namespace) -> int:
     if outcome.reason:
         print(f"areal-conf: {outcome.reason}", file=sys.stderr)
     return outcome.status
+
+
+def missing_launcher(kind: str) -> str | None:
+    """What to say where this Python has no AReaL, or one without launchers; nothing is imported."""
+    found = importlib.util.find_spec("areal")
+    places = (found.submodule_search_locations or ()) if found else ()
+    if any(Path(place, "infra", "launcher", f"{kind}.py").is_file() for place in places):
+        return None
+    what = "AReaL is not installed" if found is None else f"AReaL has no launcher {kind} here"
+    return f"{what} ({sys.executable}): run areal-conf with the Python that AReaL is installed in"
+
+
+def _new_directory(wanted: Path) -> Path:
+    """A directory of this launch alone: `wanted`, or with a number behind where that is taken."""
+    wanted.parent.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        directory = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        try:
+            directory.mkdir()
+        except FileExistsError:
+            continue
+        return directory
+    raise AssertionError("unreachable")
 
 
 def _refuse_files_on_the_way(directory: Path) -> None:

@@ -47,6 +47,9 @@ def _import_file(file: Path) -> None:
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None or not file.is_file():
         raise AppImportError("there is no such file")
+    known = getattr(sys.modules.get(name), "__file__", None)
+    if known is not None and os.path.realpath(known) == os.path.realpath(file):
+        return  # imported before: its configs are stored
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     if str(file.parent.absolute()) not in sys.path:

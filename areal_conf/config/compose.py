@@ -14,7 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from areal_conf.config.overrides import as_typed, meant
+from areal_conf.config.overrides import as_typed, meant, refused_override
 from areal_conf.config.redaction import of_texts
 from areal_conf.errors import AllocationError, clip
 
@@ -22,12 +22,17 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
-_DEFAULT = Path(__file__).parents[1] / "conf" / "areal" / "default.yaml"
+_DEFAULT = Path(__file__).parent / "start" / "default.yaml"
 """What is planned where no config is named: the ppo experiment, to be filled by overrides."""
 
 
 _NO_SUCH_KEY = re.compile(r"Could not override|append to your default list|is not in struct")
 """How Hydra and OmegaConf say that the config has no such key."""
+
+_NOT_IN_SCHEMA = re.compile(r"In 'areal/[^']*': .*Key '[^']*' not in '([^']*)'")
+"""What Hydra says where a group of ours comes after a schema that lacks its keys."""
+
+_GRAMMAR = "https://hydra.cc/docs/advanced/override_grammar/basic"
 
 MAX_VALUES = 200_000
 """Values of one file, aliases followed."""
@@ -128,7 +133,9 @@ def compose_named(config_dir: str, config_name: str, overrides: Sequence[str] = 
         AllocationError: AC320 where Hydra cannot compose it.
     """
     os.listdir(config_dir)
-    name = config_name.removesuffix(".yaml")
+    # Hydra adds the suffix where there is none, and takes q.yaml for the file of that very name.
+    stem = config_name.removesuffix(".yaml")
+    name = config_name if stem.endswith(".yaml") else stem
     with _hydra(config_dir):
         try:
             from hydra import compose
@@ -169,14 +176,28 @@ def _texts_below(directory: str) -> Iterator[str]:
 
 
 def _cannot_compose(error: Exception, config: str) -> AllocationError:
+    from omegaconf.errors import ValidationError
+
+    if refusal := refused_override(error):
+        message = f"{clip(config, 120)} cannot be composed: Hydra cannot read an override"
+        hint = refusal.quoted or f"see {_GRAMMAR}"
+        if refusal.quoted:
+            hint = f"quote the value: {clip(refusal.quoted, 300)}"
+        text, span = refusal.override, refusal.span
+        return AllocationError("AC320", message, hint=hint, text=text, span=span)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     cause = error.__cause__
     detail = clip(" ".join(lines), 800)
     if cause is not None and str(cause) not in str(error):
         detail += f" ({clip(str(cause).splitlines()[0] if str(cause) else '', 200)})"
-    hint = "mend what is named"
+    hint = "fix what is named"
     if key := meant(error):
         hint = f"did you mean {clip(key, 120)}? A new key needs a leading '+'"
-    elif _NO_SUCH_KEY.search(detail):
+    elif schema := _NOT_IN_SCHEMA.search(detail):
+        hint = (
+            "in the defaults list, put areal/experiment and areal/layout before the schema "
+            f"({schema[1]}), which refuses keys that it does not have"
+        )
+    elif _NO_SUCH_KEY.search(detail) and not isinstance(cause, ValidationError):
         hint += "; a new key needs a leading '+'"
     return AllocationError("AC320", f"{clip(config, 120)} cannot be composed: {detail}", hint=hint)

@@ -8,8 +8,11 @@ Hydra's override grammar refuses bare parentheses and brackets in a value and sp
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from itertools import pairwise
+from typing import NamedTuple
 
 from areal_conf.spec.backends import BACKENDS
 
@@ -57,8 +60,55 @@ def meant(refused: BaseException | None) -> str | None:
     mapping = getattr(cause, "parent_node", None)
     if mapping is None or not hasattr(mapping, "keys") or not isinstance(key, str) or not path:
         return None
+    if key in mapping:  # the key is there, and its value is what was refused
+        return None
     near = get_close_matches(key, [name for name in mapping if isinstance(name, str)], n=1)
     return f"{path.removesuffix(key)}{near[0]}" if near else None
+
+
+class RefusedOverride(NamedTuple):
+    """An override that Hydra's grammar refuses.
+
+    Attributes:
+        override: the override.
+        span: the characters at fault.
+        quoted: the override in quotes, to be pasted into a shell; None where that does not help.
+    """
+
+    override: str
+    span: tuple[int, int]
+    quoted: str | None
+
+
+def refused_override(error: BaseException | None) -> RefusedOverride | None:
+    """The override that Hydra could not read; None where `error` is of another kind."""
+    from hydra.errors import OverrideParseException
+
+    if not isinstance(error, OverrideParseException):
+        return None
+    override = str(error.override)
+    lines = str(error).splitlines()
+    span = (0, len(override))
+    for line, below in pairwise(lines):
+        at = below.find("^") - line.find(override)
+        if below.strip() == "^" and override in line and 0 <= at < len(override):
+            span = (at, at + 1)
+    return RefusedOverride(override, span, _in_quotes(override))
+
+
+def _in_quotes(override: str) -> str | None:
+    """`override` with its value in quotes, for a shell; None where Hydra refuses that too."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    key, equal, value = override.partition("=")
+    body = value if '"' in value or "\\" in value else f'"{value}"'
+    text = f"{key}={body if body != value else quoted(value)}"
+    try:
+        parsed = OverridesParser.create().parse_override(text)
+    except HydraException:
+        return None
+    return shlex.quote(text) if equal and parsed.value() == value else None
 
 
 def quoted(text: str) -> str:

@@ -72,10 +72,12 @@ class RayLaunch:
 
         A job whose process dies, or whose plan has errors, is a failed job, not an exception.
         """
-        from hydra.core.utils import configure_log, filter_overrides, setup_globals
+        from hydra.core.utils import filter_overrides, setup_globals
+
+        from areal_conf.app.hydra_lines import configure_log
 
         setup_globals()
-        configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
+        configure_log(self.context, self.config)
         Path(self.config.hydra.sweep.dir).mkdir(parents=True, exist_ok=True)
         self._connect()
         results: dict[int, JobReturn] = {}

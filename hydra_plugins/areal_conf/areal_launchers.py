@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
-class _ArealLauncher(Launcher):
+class _ArealJobs:
     """Runs a training script through AReaL, once per job.
 
     Args:
@@ -51,25 +51,25 @@ class _ArealLauncher(Launcher):
         )
 
 
-class ArealLocalLauncher(_ArealLauncher):
+class ArealLocalLauncher(_ArealJobs, Launcher):
     """AReaL's SPMD launcher for one node."""
 
     kind = "local"
 
 
-class ArealRayLauncher(_ArealLauncher):
+class ArealRayLauncher(_ArealJobs, Launcher):
     """AReaL's SPMD launcher for Ray."""
 
     kind = "ray"
 
 
-class ArealSlurmLauncher(_ArealLauncher):
+class ArealSlurmLauncher(_ArealJobs, Launcher):
     """AReaL's SPMD launcher for Slurm."""
 
     kind = "slurm"
 
 
-class ArealControllerLauncher(_ArealLauncher):
+class ArealControllerLauncher(_ArealJobs, Launcher):
     """The script itself, which starts AReaL's single controller."""
 
     kind = "controller"

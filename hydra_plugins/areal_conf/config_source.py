@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 PROVIDER = "areal-conf"
 _GROUP = "areal/experiment"
+_RESOURCES = "hydra/callbacks/areal_resources"
+"""Part of ``hydra/launcher=areal_submitit``; nobody chooses it, so that no list shows it."""
+
 _NAMES = ("distill", "dpo", "grpo", "ppo", "rw", "sft")
 
 resolvers.register()
@@ -49,8 +52,18 @@ class ArealConfigSource(ConfigSource):
 
     def load_config(self, config_path: str) -> ConfigResult:
         """Build the experiment at `config_path`; it lands in the root package."""
+        from omegaconf import OmegaConf
+
         from areal_conf.config import structured
 
+        if config_path.removesuffix(".yaml").strip("/") == _RESOURCES:
+            callback = {"areal_resources": {"_target_": "areal_conf.app.ResourcesCallback"}}
+            return ConfigResult(
+                config=OmegaConf.create(callback),
+                path=self.full_path(),
+                provider=self.provider,
+                header={},
+            )
         name = self._name(config_path)
         if name is None:
             raise ConfigLoadError(f"Config not found: {config_path}")
@@ -67,8 +80,9 @@ class ArealConfigSource(ConfigSource):
         return not path or f"{_GROUP}/".startswith(f"{path}/")
 
     def is_config(self, config_path: str) -> bool:
-        """Whether `config_path` names an experiment."""
-        return self._name(config_path) is not None
+        """Whether `config_path` names an experiment, or the part of a launcher."""
+        part = config_path.removesuffix(".yaml").strip("/") == _RESOURCES
+        return part or self._name(config_path) is not None
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         """Groups and configs directly below `config_path`."""

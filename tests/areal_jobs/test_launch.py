@@ -22,8 +22,9 @@ from omegaconf import OmegaConf
 from paths import FAKES
 
 from areal_conf import AllocationError
-from areal_conf.areal import runner, supervisor
+from areal_conf.areal import rank_script, runner, supervisor
 from areal_conf.areal.job import Job, prepare
+from areal_conf.planning.options import PlanOptions
 
 SCRIPT = """
 import os, sys, time
@@ -180,6 +181,194 @@ def test_the_supervisor_starts_nothing_for_a_process_that_is_gone() -> None:
     assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, "")
 
 
+# -- files of the user's ---------------------------------------------------------------------------
+
+
+def launch(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "areal_conf", "launch", "--launcher", "local"]
+    paths = os.pathsep.join([str(FAKES), *sys.path[1:], os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [*command, *words],
+        cwd=directory,
+        text=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+
+
+def contents(directory: Path) -> dict[str, str]:
+    return {
+        str(file.relative_to(directory)): file.read_text()
+        for file in sorted(directory.rglob("*"))
+        if file.is_file()
+    }
+
+
+@pytest.mark.parametrize(
+    ("script_name", "config_name"),
+    [
+        ("rank.py", "f.yaml"),
+        ("train.py", "areal.yaml"),
+        ("ranks/train.py", "f.yaml"),
+        ("sub/../rank.py", "f.yaml"),
+        ("link.py", "f.yaml"),
+    ],
+)
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_a_job_is_not_made_over_its_own_script_or_config(
+    tmp_path: Path, script_name: str, config_name: str, dry: tuple[str, ...]
+) -> None:
+    for folder in ("ranks", "sub"):
+        (tmp_path / folder).mkdir()
+    if script_name == "link.py":
+        (tmp_path / "rank.py").write_text(SCRIPT)
+        (tmp_path / "link.py").symlink_to("rank.py")
+    else:
+        (tmp_path / script_name).write_text(SCRIPT)
+    (tmp_path / config_name).write_text(yaml.safe_dump(experiment(tmp_path)))
+    before = contents(tmp_path)
+    done = launch(tmp_path, script_name, config_name, "--dir", ".", *dry)
+    assert done.returncode == 2, done.stderr
+    assert "the job would overwrite it" in done.stderr
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["areal.log", "areal.yaml", "allocation.json", "job.json", "ranks/0.json", "rank.py"]
+)
+def test_what_no_launch_made_is_left_alone(tmp_path: Path, name: str) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "f.yaml").write_text(yaml.safe_dump(experiment(tmp_path)))
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text('{"mine": true}')
+    before = contents(tmp_path)
+    done = launch(tmp_path, "train.py", "f.yaml", "--dir", ".")
+    assert done.returncode == 2
+    assert "would overwrite" in done.stderr
+    assert contents(tmp_path) == before
+
+
+def test_the_working_directory_can_be_the_jobs(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "f.yaml").write_text(yaml.safe_dump(experiment(tmp_path)))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "ranks.txt").write_text("mine")
+    before = contents(tmp_path)
+    for _ in range(2):  # the second time over its own files
+        done = launch(tmp_path, "train.py", "f.yaml", "--dir", ".")
+        assert done.returncode == 0, done.stderr
+        assert contents(tmp_path).items() >= before.items()
+        (tmp_path / "ranks" / "mine.txt").write_text("mine")
+    assert (tmp_path / "ranks" / "mine.txt").exists()
+
+
+def test_each_launch_has_a_directory_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "f.yaml").write_text(yaml.safe_dump(experiment(tmp_path)))
+    from areal_conf.cli.launch import _new_directory
+
+    wanted = tmp_path / "outputs" / "2026-01-01" / "00-00-00"
+    made = [_new_directory(wanted) for _ in range(3)]
+    assert [one.name for one in made] == ["00-00-00", "00-00-00-2", "00-00-00-3"]
+    done = launch(tmp_path, "train.py", "f.yaml")
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("outputs/*/*/job.json"))) == 1
+
+
+def test_a_machine_without_areal(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "f.yaml").write_text(yaml.safe_dump(experiment(tmp_path)))
+    command = [sys.executable, "-m", "areal_conf", "launch", "--launcher", "local"]
+    for option, status in (("--dry-run", 0), ("--allow=AC306", 2)):
+        done = subprocess.run(
+            [*command, "train.py", "f.yaml", option], cwd=tmp_path, text=True, capture_output=True
+        )
+        if "interop" in sys.prefix:
+            pytest.skip("AReaL is installed")
+        assert done.returncode == status
+        assert "AReaL is not installed" in done.stderr
+        assert not (tmp_path / "outputs").exists()
+
+
+# -- disks and signals -----------------------------------------------------------------------------
+
+
+def _can_mount() -> bool:
+    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not _can_mount(), reason="may not mount")
+def test_a_disk_that_fills_up_stops_no_training(tmp_path: Path) -> None:
+    """The log has gaps. A rank that starts when the disk is full still runs."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, time\n"
+        "time.sleep(3 * int(os.environ['RANK']))\n"
+        "for _ in range(40): print('x' * 50_000, flush=True)\n"
+        "print('done', os.environ['RANK'], flush=True)\n"
+    )
+    base = experiment(tmp_path)
+    config = tmp_path / "f.yaml"
+    config.write_text(yaml.safe_dump(base))
+    paths = os.pathsep.join([str(FAKES), *sys.path[1:]])
+    inside = f'mount -t tmpfs -o size=200k none {disk} && exec "$@"'
+    launch = ["-m", "areal_conf", "launch", "--launcher", "local", "--dir", str(disk / "job")]
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", inside, "sh", sys.executable, *launch, script, config],
+        text=True,
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "areal.log is incomplete: No space left on device" in done.stderr
+    assert "done 0" in done.stdout
+    assert "done 1" in done.stdout
+
+
+def test_a_record_is_of_one_size_and_in_place(tmp_path: Path) -> None:
+    file = tmp_path / "0.json"
+    entry = {"rank": 0, "world_size": 1, "outcome": "failed", "error": "\u8bad" * 9000, "pid": 1}
+    rank_script.write_record(str(file), {**entry, "error": ""})
+    inode = file.stat().st_ino
+    rank_script.write_record(str(file), entry)
+    assert file.stat().st_size == rank_script.SIZE
+    assert file.stat().st_ino == inode
+    assert json.loads(file.read_text())["outcome"] == "failed"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux")
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_what_was_ignored_at_the_start_stays_ignored(
+    script: Path, config: Path, number: signal.Signals
+) -> None:
+    """``nohup`` ignores SIGHUP, and a shell SIGINT for what it starts with ``&``."""
+    command = [sys.executable, "-m", "areal_conf", "launch", "--launcher", "local"]
+    paths = os.pathsep.join([str(FAKES), *sys.path[1:], os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [*command, "--dir", str(config.parent / "job"), str(script), str(config)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": paths, "SLOW": "1"},
+        preexec_fn=lambda: signal.signal(number, signal.SIG_IGN) and None,
+    )
+    log = config.parent / "job" / "areal.log"
+    until(lambda: log.exists() and log.read_text().count("slow") == 2)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    process.send_signal(number)
+    os.kill(int(children), number)
+    time.sleep(1)
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+
+
 def test_one_run_at_a_time_in_a_directory(
     tmp_path: Path,
     script: Path,
@@ -206,7 +395,7 @@ def test_a_full_disk_stops_no_training(
 ) -> None:
     """The log has gaps, and the script runs to its end."""
     job = replace(prepared(tmp_path, "local", script), kind="controller")
-    job.directory.mkdir()
+    job.claim()
     (job.directory / "areal.log").symlink_to("/dev/full")
     script.write_text("print('x' * 1_000_000, flush=True)\nprint('y', flush=True)\n")
     assert runner.run_job(job).status == 0
@@ -304,7 +493,7 @@ def test_nodes_of_a_cluster(tmp_path: Path, script: Path) -> None:
 
 def test_what_is_found_of_the_job_can_be_allowed_too(tmp_path: Path, script: Path) -> None:
     cfg = OmegaConf.create(experiment(tmp_path, trial_name="a b"))
-    job = prepare(cfg, "local", script, tmp_path / "job", allow=["AC323"])
+    job = prepare(cfg, "local", script, tmp_path / "job", PlanOptions(allow=["AC323"]))
     assert "AC323" in [one.code for one in job.plan.warnings]
 
 
@@ -312,7 +501,7 @@ def test_a_cluster_of_unknown_size_that_was_allowed(tmp_path: Path, script: Path
     from areal_conf.cli.launch import description
 
     cfg = OmegaConf.create(experiment(tmp_path, cluster={"fileroot": str(tmp_path)}))
-    job = prepare(cfg, "slurm", script, tmp_path / "job", allow=["AC319"])
+    job = prepare(cfg, "slurm", script, tmp_path / "job", PlanOptions(allow=["AC319"]))
     assert "nodes:       not known" in description(job)
 
 

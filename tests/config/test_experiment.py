@@ -496,7 +496,10 @@ def test_numbers_of_the_cluster_are_taken_from_areal_plan_first() -> None:
 
 def test_only_the_keys_that_a_plan_reads_are_resolved() -> None:
     calls = []
-    OmegaConf.register_new_resolver("test_secret", lambda: calls.append(1), replace=True)
+    register: Any = OmegaConf.register_new_resolver
+    if "annotation_validation" in (OmegaConf.register_resolver.__kwdefaults__ or {}):
+        register = OmegaConf.register_resolver  # the name of an older function before 2.4
+    register("test_secret", lambda: calls.append(1), replace=True)
     config = OmegaConf.create(
         {
             "actor": {"backend": "fsdp:d8", "token": "${test_secret:}", "path": "${nowhere}"},
