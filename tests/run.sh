@@ -86,7 +86,7 @@ ray() { # two nodes of pretended GPUs on this machine
 }
 
 torchrun() { # the CPU build of PyTorch is enough
-  environment torch -e '.[test]' torch==2.13.0
+  environment torch -e '.[test]' torch==2.13.0 transformers==5.24.0
   .venvs/torch/bin/python -m pytest -m torch tests/torchrun
 }
 
