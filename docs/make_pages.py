@@ -19,6 +19,9 @@ import yaml
 from areal_conf.cli.commands import COMMANDS
 from areal_conf.config.structured import EXPERIMENTS
 from areal_conf.errors import CODES
+from areal_conf.model import read_model
+from areal_conf.model.known import known_models
+from areal_conf.model.parameters import model_parameters
 from areal_conf.resolvers import RESOLVERS
 from areal_conf.spec.backends import BACKENDS, DIMENSIONS
 
@@ -98,8 +101,8 @@ def dimensions() -> str:
 # -- the house -----------------------------------------------------------------------------------
 
 FOLDERS = (
-    "spec", "legacy", "config", "model", "planning", "planning.rules", "report", "app",
-    "lint", "migrate", "areal", "sweeps", "cli",
+    "spec", "legacy", "config", "model", "estimate", "estimate.timing", "planning", "planning.rules",
+    "suggest", "report", "app", "lint", "migrate", "areal", "sweeps", "cli",
 )  # fmt: skip
 """Folders of the package, the ground first."""
 
@@ -114,6 +117,24 @@ def folders() -> str:
             [f"`{name.replace('.', '/')}/`", " ".join(what.split()), " ".join(knows.split())]
         )
     return _table(["folder", "what it is", "what it knows, and must not"], rows)
+
+
+# -- models -------------------------------------------------------------------------------------
+
+
+def known() -> str:
+    """The models that `--model` knows by name, with their size."""
+    rows = []
+    for name, config in known_models().items():
+        facts = read_model(config)
+        counted = model_parameters(facts)
+        total = counted.total if counted else 0
+        experts = f"{facts.experts}, {facts.experts_per_token} a token" if facts.experts else "-"
+        size = f"{total / 1e9:.2f} B" if total else "-"
+        rows.append(
+            [f"`{name}`", size, str(facts.layers), f"{facts.heads} / {facts.kv_heads}", experts]
+        )
+    return _table(["model", "parameters", "layers", "heads / kv heads", "experts"], rows)
 
 
 # -- error codes ---------------------------------------------------------------------------------
@@ -241,6 +262,7 @@ def layouts() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "folders": folders,
+    "known": known,
     "backends": backends,
     "dimensions": dimensions,
     "errors": errors,

@@ -1,4 +1,4 @@
-"""The guide to plans: its tables have every code of the rules, and the meaning it has there."""
+"""The reference of plans: its tables have every code of the rules, and the meaning it has there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paths import ROOT
 from areal_conf.errors import CODES
 from areal_conf.planning.rules import cluster, launchers, scheduling_spec, trainer
 
-GUIDE = (ROOT / "docs" / "guides" / "plans.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "reference" / "plan-rules.md").read_text(encoding="utf-8")
 
 
 def rows(table: str) -> dict[str, list[str]]:
@@ -54,7 +54,8 @@ def test_what_is_refused_at_start_begins_with_ac31() -> None:
 
 def test_snippets_run() -> None:
     names: dict[str, object] = {}
-    snippets = re.findall(r"```python\n(.*?)```", GUIDE, re.S)
+    guide = (ROOT / "docs" / "guides" / "plans.md").read_text(encoding="utf-8")
+    snippets = re.findall(r"```python\n(.*?)```", guide, re.S)
     assert len(snippets) == 2
     for snippet in snippets:
         exec(snippet, names)
