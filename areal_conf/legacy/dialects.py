@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from areal_conf.spec.allocation import ModelAllocation
 from areal_conf.spec.backends import OLD_LETTERS, Role
 
 EXAMPLE = "sglang:d4+fsdp:d4"
 DEFAULT_ENGINES: dict[Role, str] = {"inference": "rollout", "training": "actor"}
 """The engine that an unnamed component of each role stands for."""
+
+
+def engine_of(allocation: ModelAllocation) -> str:
+    """The engine a component stands for: its name, or the first engine of its role."""
+    return allocation.name or DEFAULT_ENGINES[allocation.role]
 
 
 class Dialect(NamedTuple):

@@ -1,14 +1,12 @@
 """The plan as a picture: nodes as boxes, GPUs as cells, each cell naming who sits on it.
 
 `render` gives one self-contained SVG document: no script, no external font or image, the same
-bytes for the same plan. Up to `MOST_NODES` nodes are drawn one by one; larger clusters are summed
-up by node shape (which engine on which GPU), one box a shape. Lengths are pixels.
+bytes for the same plan. What sits where is found by `areal_conf.report.scene`; lengths are pixels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 from unicodedata import east_asian_width
@@ -23,20 +21,22 @@ from areal_conf.report.memory import (
     shared_of,
     whole,
 )
+from areal_conf.report.scene import (
+    MOST_CELLS,
+    MOST_NODES,
+    ROW,
+    Cell,
+    Drawn,
+    Group,
+    drawn_engines,
+    groups_of_nodes,
+    ranges_of,
+)
 from areal_conf.report.terminal import engine_notes, summary
 
 if TYPE_CHECKING:
     from areal_conf.planning.result import EnginePlan, Plan
 
-
-MOST_NODES = 256
-"""Nodes that are drawn one by one."""
-
-MOST_CELLS = 2048
-"""GPUs of a cluster that are drawn one by one; of larger ones the shapes of nodes are drawn."""
-
-MOST_GPUS = 128
-"""GPUs of one node that are drawn; the rest is counted."""
 
 COLOURS = {
     "rollout": "#77aadd",
@@ -56,7 +56,6 @@ INK, PAPER = "#111111", "#ffffff"
 _WIDEST, _WIDEST_OF_MANY, _MOST_MIDDLING = 1560, 2000, 128
 _MARGIN = 24
 _GAP = 3
-_ROW = 8
 _MOST_LEGEND = 40
 
 
@@ -107,233 +106,6 @@ def render(plan: Plan) -> str:
     return _Picture(plan).document()
 
 
-# -- what sits where ----------------------------------------------------------------------------
-
-
-class _Share(NamedTuple):
-    """One rank on one GPU."""
-
-    engine: int
-    rank: int
-    unit: int
-    straddles: bool
-
-
-_Cell = tuple[_Share, ...]
-
-
-class _Drawn(NamedTuple):
-    """An engine as the picture needs it."""
-
-    number: int
-    plan: EnginePlan
-    name: str
-    letters: str
-    unit: int
-
-    @property
-    def serves(self) -> bool:
-        return self.plan.role == "inference"
-
-    def label(self, ranks: Sequence[int]) -> str:
-        """Coordinates that the ranks have in common, or their range: ``d0-3 t1``."""
-        mesh = self.plan.order.dense
-        parts = []
-        for letter in self.letters:
-            size, stride = mesh.sizes[letter], mesh.strides[letter]
-            values = {rank // stride % size for rank in ranks}
-            word = "inst " if self.serves and letter == "d" else letter
-            parts.append(word + ranges_of(min(values), max(values)))
-        return " ".join(parts) or "rank 0"
-
-
-@dataclass
-class _Group:
-    """Nodes of one shape; drawn as one box.
-
-    Attributes:
-        label: which nodes.
-        cells: for each GPU, the ranks on it, on the first node of the group.
-        nodes: the cells of every node.
-        over: whether it lies beyond the cluster's nodes.
-    """
-
-    label: str
-    cells: list[_Cell]
-    nodes: list[list[_Cell]] = field(default_factory=list)
-    count: int = 1
-    over: bool = False
-
-    @property
-    def depth(self) -> int:
-        """Engines on the GPU that has most."""
-        return max((len(cell) for cell in self.cells[:MOST_GPUS]), default=1) or 1
-
-    def ranks(self, gpu: int, place: int) -> list[int]:
-        """The ranks that share a place of a GPU, over all nodes of the group."""
-        return [cells[gpu][place].rank for cells in self.nodes]
-
-
-def _drawn(plan: Plan) -> list[_Drawn]:
-    out = []
-    for index, engine in enumerate(plan.engines.values()):
-        if engine.active and engine.allocation is not None and not engine.external:
-            sizes = engine.allocation.parallel.sizes
-            serves = engine.role == "inference"
-            letters = "".join(x for x in "dpct" if getattr(sizes, x) > 1)
-            if serves and "d" not in letters:
-                letters = "d" + letters
-            unit = engine.instance_size or sizes.t
-            out.append(_Drawn(index, engine, clip(engine.name), letters, unit))
-    return out
-
-
-def _shares(engine: _Drawn) -> Iterator[tuple[tuple[int, int], _Share]]:
-    devices, unit = engine.plan.devices, engine.unit
-    for start in range(0, len(devices), unit):
-        part = devices[start : start + unit]
-        straddles = len({device[0] for device in part if device is not None}) > 1
-        for offset, device in enumerate(part):
-            if device is not None:
-                rank = start + offset
-                yield device, _Share(engine.number, rank, start // unit, straddles)
-
-
-def _groups(plan: Plan, engines: Sequence[_Drawn]) -> list[_Group]:
-    if plan.cluster is None:
-        return _groups_of_ranks(engines)
-    per_node = plan.cluster.n_gpus_per_node
-    used: dict[int, dict[int, list[_Share]]] = {}
-    for engine in engines:
-        for (node, gpu), share in _shares(engine):
-            used.setdefault(node, {}).setdefault(gpu, []).append(share)
-    cells = {
-        node: [tuple(gpus.get(gpu, ())) for gpu in range(min(per_node, MOST_GPUS))]
-        for node, gpus in sorted(used.items())
-    }
-    total = max([plan.cluster.n_nodes, *(node + 1 for node in used)])
-    idle: list[_Cell] = [()] * min(per_node, MOST_GPUS)
-    if total <= MOST_NODES and total * len(idle) <= MOST_CELLS:
-        return [
-            _Group(
-                f"node {node}" if node < plan.cluster.n_nodes else f"node {node}: beyond n_nodes",
-                cells.get(node, idle),
-                [cells.get(node, idle)],
-                over=node >= plan.cluster.n_nodes,
-            )
-            for node in range(total)
-        ]
-    return _by_shape(cells, idle, total, plan.cluster.n_nodes)
-
-
-def _by_shape(
-    nodes: dict[int, list[_Cell]], idle: list[_Cell], total: int, have: int
-) -> list[_Group]:
-    """One group for each shape of node, in the order of first nodes; those without work last."""
-    alike: dict[tuple[tuple[object, ...], bool], list[int]] = {}
-    for node, cells in nodes.items():
-        alike.setdefault((_shape(cells), node >= have), []).append(node)
-    groups = []
-    for (_, over), numbers in alike.items():
-        members = [nodes[n] for n in numbers]
-        label = _nodes_label(_spans(numbers), len(numbers)) + (": beyond n_nodes" if over else "")
-        groups.append(_Group(label, members[0], members, len(numbers), over))
-    gaps = _gaps(list(nodes), total)
-    if gaps:
-        count = sum(last - first + 1 for first, last in gaps)
-        groups.append(_Group(_nodes_label(gaps, count), idle, [idle], count))
-    return groups
-
-
-def _shape(cells: Sequence[_Cell]) -> tuple[object, ...]:
-    """What two nodes must have in common to be drawn as one."""
-    out: list[object] = []
-    before: _Cell = ()
-    for cell in cells:
-        joined = [share.unit for share in cell] == [share.unit for share in before]
-        out.append((joined, tuple((share.engine, share.straddles) for share in cell)))
-        before = cell
-    return tuple(out)
-
-
-def _spans(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    out: list[tuple[int, int]] = []
-    for number in numbers:
-        if out and out[-1][1] == number - 1:
-            out[-1] = (out[-1][0], number)
-        else:
-            out.append((number, number))
-    return out
-
-
-def _gaps(used: Sequence[int], total: int) -> list[tuple[int, int]]:
-    """The nodes of ``range(total)`` that are not in `used` (ascending)."""
-    out = []
-    start = 0
-    for node in [*used, total]:
-        if node > start:
-            out.append((start, node - 1))
-        start = node + 1
-    return out
-
-
-def _nodes_label(spans: Sequence[tuple[int, int]], count: int) -> str:
-    texts = [str(a) if a == b else f"{a}-{b}" for a, b in spans]
-    named = ", ".join(texts[:3]) + (", …" if len(texts) > 3 else "")
-    return f"node {named}" if count == 1 else f"nodes {named}: same shape x{count}"
-
-
-def _groups_of_ranks(engines: Sequence[_Drawn]) -> list[_Group]:
-    """No cluster is known: the ranks of each engine in rows, its guests on the same ranks."""
-    groups: list[_Group] = []
-    for host in engines:
-        if host.plan.colocated_with and _host_of(host, engines) is not None:
-            continue
-        guests = [e for e in engines if _host_of(e, engines) is host]
-        sharing = [host, *(g for g in guests if g.plan.world_size == host.plan.world_size)]
-        groups += _rows(host, sharing)
-    return groups
-
-
-def _host_of(engine: _Drawn, engines: Sequence[_Drawn]) -> _Drawn | None:
-    return next((e for e in engines if e.plan.name == engine.plan.colocated_with), None)
-
-
-def _rows(host: _Drawn, sharing: Sequence[_Drawn]) -> list[_Group]:
-    width = _ROW // host.unit * host.unit if host.unit <= _ROW else _ROW
-    world = host.plan.world_size
-    rows = [
-        [
-            tuple(_Share(e.number, rank, rank // e.unit, False) for e in sharing)
-            for rank in range(start, min(world, start + width))
-        ]
-        for start in range(0, world, width)
-    ]
-    if len(rows) <= MOST_NODES:
-        return [_Group(_ranks_label(host.name, row, row), row, [row]) for row in rows]
-    alike: dict[object, list[list[_Cell]]] = {}
-    for row in rows:
-        alike.setdefault(_shape(row), []).append(row)
-    return [
-        _Group(
-            f"{_ranks_label(host.name, same[0], same[-1])}: same shape x{len(same)}",
-            same[0],
-            same,
-            len(same),
-        )
-        for same in alike.values()
-    ]
-
-
-def _ranks_label(name: str, first: Sequence[_Cell], last: Sequence[_Cell]) -> str:
-    return f"{name}, ranks {ranges_of(first[0][0].rank, last[-1][0].rank)}"
-
-
-def ranges_of(first: int, last: int) -> str:
-    """``3`` or ``3-9``."""
-    return str(first) if first == last else f"{first}-{last}"
-
-
 # -- text ---------------------------------------------------------------------------------------
 
 
@@ -371,10 +143,10 @@ def _n(value: float) -> str:
 class _Picture:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.engines = _drawn(plan)
+        self.engines = drawn_engines(plan)
         self.by_index = {engine.number: engine for engine in self.engines}
         self.fills = _fills(list(plan.engines))
-        every = _groups(plan, self.engines)
+        every = groups_of_nodes(plan, self.engines)
         kept = max(1, min(MOST_NODES, MOST_CELLS // max((len(g.cells) for g in every), default=1)))
         self.groups = every[:kept]
         self.left_out = sum(group.count for group in every[kept:])
@@ -383,7 +155,7 @@ class _Picture:
             self.scale = self.scale._replace(numbers=0)
         self.labels: dict[tuple[int, int, int], str] = {}
         self.cell = self._cell_width()
-        columns = min(_ROW, max((len(g.cells) for g in self.groups), default=1))
+        columns = min(ROW, max((len(g.cells) for g in self.groups), default=1))
         self.box = columns * (self.cell + _GAP) - _GAP + 12
         self.memory_room = MEMORY_ROOM if plan.memory else 0
         self.heights: set[float] = set()
@@ -582,19 +354,19 @@ class _Picture:
         if not self.groups:
             self._text(_MARGIN, self.y, "l", "nothing to draw: no engine has a GPU")
 
-    def _line_height(self, group: _Group) -> int:
+    def _line_height(self, group: Group) -> int:
         return self.scale.numbers + group.depth * self.scale.band + 8 + self.memory_room
 
-    def _hidden(self, group: _Group) -> int:
+    def _hidden(self, group: Group) -> int:
         if self.plan.cluster is None:
             return 0
         return self.plan.cluster.n_gpus_per_node - len(group.cells)
 
-    def _box_height(self, group: _Group) -> int:
-        lines = -(-len(group.cells) // _ROW)
+    def _box_height(self, group: Group) -> int:
+        lines = -(-len(group.cells) // ROW)
         return self.scale.head + lines * self._line_height(group) + (16 * bool(self._hidden(group)))
 
-    def _box(self, index: int, group: _Group, x: float, y: float) -> None:
+    def _box(self, index: int, group: Group, x: float, y: float) -> None:
         height = self._box_height(group)
         over = " over" if group.over else ""
         for back in (8, 4, 0) if group.count > 1 else (0,):
@@ -609,12 +381,12 @@ class _Picture:
             self._text(x + 8, y + height - 7, "n", f"and {counted(hidden, 'more GPU')}")
         shift = f"translate({_n(x + 6)},{_n(y + self.scale.head)})"
         self.out.append(f'<g class="c" transform="{shift}">')
-        for first in range(0, len(group.cells), _ROW):
-            gpus = range(first, min(first + _ROW, len(group.cells)))
-            self._line(index, group, gpus, first // _ROW * self._line_height(group))
+        for first in range(0, len(group.cells), ROW):
+            gpus = range(first, min(first + ROW, len(group.cells)))
+            self._line(index, group, gpus, first // ROW * self._line_height(group))
         self.out.append("</g>")
 
-    def _line(self, index: int, group: _Group, gpus: range, top: int) -> None:
+    def _line(self, index: int, group: Group, gpus: range, top: int) -> None:
         """One line of cells of a box, with numbers above and bars below."""
         step = self.cell + _GAP
         if self.scale.numbers:
@@ -629,7 +401,7 @@ class _Picture:
         foot = top + group.depth * self.scale.band + self.memory_room
         self._bars(group, gpus, foot + 4)
 
-    def _idle(self, index: int, group: _Group, gpu: int, x: int, y: int) -> str:
+    def _idle(self, index: int, group: Group, gpu: int, x: int, y: int) -> str:
         height = group.depth * self.scale.band
         self.heights.add(height)
         return (
@@ -638,7 +410,7 @@ class _Picture:
             f'<text class="g" x="{x + self.cell // 2}" y="{y + height // 2 + 3}">idle</text>'
         )
 
-    def _cell(self, index: int, group: _Group, gpu: int, x: int, y: int) -> str:
+    def _cell(self, index: int, group: Group, gpu: int, x: int, y: int) -> str:
         cell = group.cells[gpu]
         height = group.depth * self.scale.band / len(cell)
         self.heights.add(height)
@@ -656,7 +428,7 @@ class _Picture:
             )
         return "".join(parts) + self._memory(cell, x, y + group.depth * self.scale.band)
 
-    def _memory(self, cell: _Cell, x: int, bottom: int) -> str:
+    def _memory(self, cell: Cell, x: int, bottom: int) -> str:
         """The memory bar of one GPU; empty where nothing is estimated."""
         memory = self.plan.memory
         shared = shared_of(memory, self.by_index[cell[0].engine].plan.name)
@@ -664,7 +436,7 @@ class _Picture:
             return ""
         return memory_bar(shared, memory.gpu, x, bottom + 2, self.cell)
 
-    def _tooltip(self, group: _Group, gpu: int) -> str:
+    def _tooltip(self, group: Group, gpu: int) -> str:
         lines = []
         for place, share in enumerate(group.cells[gpu]):
             engine = self.by_index[share.engine]
@@ -678,11 +450,11 @@ class _Picture:
             lines.append(line)
         return f"{_safe('; '.join(lines))}: {self._place(group, gpu)}"
 
-    def _place(self, group: _Group, gpu: int) -> str:
+    def _place(self, group: Group, gpu: int) -> str:
         where = group.label.partition(":")[0]
         return _safe(where if self.plan.cluster is None else f"{where} GPU {gpu}")
 
-    def _bars(self, group: _Group, gpus: range, y: int) -> None:
+    def _bars(self, group: Group, gpus: range, y: int) -> None:
         """Under the cells, a bar for each instance or tensor group of the first engine."""
         step = self.cell + _GAP
         runs: list[tuple[tuple[int, int], int, int]] = []
@@ -720,7 +492,7 @@ def _at(x: float, y: float) -> str:
     return (f' x="{_n(x)}"' if x else "") + (f' y="{_n(y)}"' if y else "")
 
 
-def _expert_part(engine: _Drawn, rank: int) -> str:
+def _expert_part(engine: Drawn, rank: int) -> str:
     allocation = engine.plan.allocation
     if allocation is None or not allocation.parallel.sizes.expert_mesh:
         return ""

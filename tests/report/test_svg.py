@@ -12,7 +12,7 @@ from paths import ROOT
 
 from areal_conf import plan
 from areal_conf.planning.result import Plan
-from areal_conf.report import svg
+from areal_conf.report import scene, svg
 
 NS = "{http://www.w3.org/2000/svg}"
 GUEST = {"type": "colocation", "target": "actor"}
@@ -282,14 +282,14 @@ def test_alternating_shapes_are_taken_together() -> None:
 def test_odd_clusters_stay_small(n_nodes: int, per_node: int, spec: str) -> None:
     drawing = Drawing(planned(n_nodes, per_node, actor=spec))
     assert len(drawing.text.encode()) < 450_000
-    if per_node > svg.MOST_GPUS:
-        assert f"and {per_node - svg.MOST_GPUS:,} more GPUs" in drawing.words
+    if per_node > scene.MOST_GPUS:
+        assert f"and {per_node - scene.MOST_GPUS:,} more GPUs" in drawing.words
 
 
 def test_many_different_shapes_are_cut() -> None:
     engines: dict[str, Any] = {f"judge{i}": "sglang:d8" for i in range(300)}
     drawing = Drawing(planned(300, **engines))
-    assert len(drawing.boxes) == svg.MOST_NODES
+    assert len(drawing.boxes) == scene.MOST_NODES
     assert "and 44 more nodes of other shapes" in drawing.words
     assert "and 260 more engines" in drawing.words
 
