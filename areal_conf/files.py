@@ -5,12 +5,13 @@ a directory.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 try:
@@ -20,41 +21,77 @@ except ImportError:  # not on Windows
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/(?:self|thread-self))/fd/(\d+)")
+_MAY_WRITE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _PATIENCE = 2.0
 """Seconds that another process has to finish writing the same file."""
-
-
-def is_hydra_output(directory: str | os.PathLike[str]) -> bool:
-    """Whether Hydra made a directory, of a run or of a sweep."""
-    return any(
-        os.path.exists(os.path.join(directory, name)) for name in (".hydra", "multirun.yaml")
-    )
 
 
 _NOT_WALKED = ("node_modules", "__pycache__", "site-packages")
 """Directories of files that somebody else maintains."""
 
+_SWEEP_RECORD = "multirun.yaml"
+"""What Hydra writes beside the jobs of a sweep; what it writes of a job is in ``.hydra``."""
 
-def walk(directory: str | os.PathLike[str]) -> Iterator[Path]:
+MAX_BYTES = 16 * 2**20
+"""Files over this size are not read as text."""
+
+
+def walk(
+    directory: str | os.PathLike[str], on_error: Callable[[OSError], object] | None = None
+) -> Iterator[Path]:
     """Every file below `directory`, sorted, folder by folder; broken links too.
 
-    Left out: hidden directories, virtual environments, vendored packages (``node_modules``,
-    ``site-packages``), and what Hydra wrote for runs and sweeps.
+    Left out: hidden directories (Hydra's ``.hydra`` among them), virtual environments, vendored
+    packages (``node_modules``, ``site-packages``), and the record that Hydra writes of a sweep.
+    What the user has beside those is found. `on_error` takes the error of a folder that cannot be
+    listed; without it such folders are passed over.
     """
-    for folder, below, names in os.walk(directory):
+    for folder, below, names in os.walk(directory, onerror=on_error):
         below[:] = sorted(name for name in below if _is_walked(folder, name))
         for name in sorted(names):
-            yield Path(folder, name)
+            path = Path(folder, name)
+            if name != _SWEEP_RECORD or not _is_sweep_record(path):
+                yield path
 
 
 def _is_walked(folder: str, name: str) -> bool:
-    path = os.path.join(folder, name)
     return (
         not name.startswith(".")
         and name not in _NOT_WALKED
-        and not os.path.exists(os.path.join(path, "pyvenv.cfg"))
-        and not is_hydra_output(path)
+        and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
     )
+
+
+def _is_sweep_record(path: Path) -> bool:
+    """Whether Hydra wrote the file: its own config, and nothing else, is in it."""
+    try:
+        data = read_limited(path, 2**20)
+    except (OSError, TooLargeError):
+        return False
+    return data.startswith(b"hydra:") and b"\n  sweep:" in data
+
+
+class TooLargeError(Exception):
+    """A file holds more than is read."""
+
+
+def read_limited(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> bytes:
+    """What a file or pipe holds, read once and never more than `limit` bytes.
+
+    Raises:
+        OSError: it cannot be read, or is a device, which may have no end.
+        TooLargeError: it holds more.
+    """
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
+            raise OSError(errno.EINVAL, "it is a device, no file", str(path))
+        if stat.S_ISREG(status.st_mode) and status.st_size > limit:
+            raise TooLargeError(path)
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise TooLargeError(path)
+    return data
 
 
 class FileChangedError(Exception):
@@ -77,7 +114,7 @@ def write_atomically(path: Path, content: str | bytes, expected: bytes | None = 
         expected: what it must still hold at the last moment; None: whatever it holds.
 
     Raises:
-        OSError: where the directory cannot be written; the old file is untouched.
+        OSError: where the file is read-only, or its directory; the old file is untouched.
         FileChangedError: where the file does not hold `expected`; it is untouched.
     """
     data = content.encode() if isinstance(content, str) else content
@@ -90,6 +127,8 @@ def write_atomically(path: Path, content: str | bytes, expected: bytes | None = 
     if old is not None and not stat.S_ISREG(old.st_mode):
         path.write_bytes(data)
         return
+    if old is not None and not (old.st_mode & _MAY_WRITE and os.access(path, os.W_OK)):
+        raise PermissionError(errno.EACCES, "the file is read-only", str(path))
     try:
         _replace(path, data, old, expected)
     except OSError as error:  # of a name that nobody knows

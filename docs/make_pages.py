@@ -101,7 +101,7 @@ def dimensions() -> str:
 # -- the house -----------------------------------------------------------------------------------
 
 FOLDERS = (
-    "spec", "legacy", "config", "model", "estimate", "estimate.timing", "planning",
+    "documents", "spec", "legacy", "config", "model", "estimate", "estimate.timing", "planning",
     "planning.rules", "suggest", "report", "app", "lint", "migrate", "areal", "sweeps", "cli",
 )  # fmt: skip
 """Folders of the package, the ground first."""

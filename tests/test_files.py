@@ -39,13 +39,37 @@ def test_a_new_file_follows_the_umask(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o640
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o444, 0o755])
+@pytest.mark.parametrize("mode", [0o600, 0o222, 0o755])
 def test_an_old_file_keeps_its_mode(tmp_path: Path, mode: int) -> None:
     file = tmp_path / "a"
     file.write_text("old")
     file.chmod(mode)
     write_atomically(file, b"new")
     assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"new", mode)
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o400, 0o555, 0])
+def test_a_file_that_nobody_may_write_is_left_alone(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "a"
+    file.write_text("old")
+    file.chmod(mode)
+    (tmp_path / "link").symlink_to(file)
+    for path in (file, tmp_path / "link"):
+        with pytest.raises(PermissionError):
+            write_atomically(path, b"new")
+    file.chmod(0o600)
+    assert file.read_text() == "old"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "link"]
+
+
+def test_a_file_is_read_up_to_a_limit(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    assert files.read_limited(tmp_path / "a", 5) == b"12345"
+    with pytest.raises(files.TooLargeError):
+        files.read_limited(tmp_path / "a", 4)
+    for device in ("/dev/zero", "/dev/full", "/dev/null"):
+        with pytest.raises(OSError, match="device"):
+            files.read_limited(device)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")

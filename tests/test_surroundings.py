@@ -24,8 +24,11 @@ from areal_conf import AllocationError, ModelAllocation, Plan, plan
 from areal_conf.app.preflight import PlanRefused
 from areal_conf.areal import runner
 from areal_conf.areal.hydra_jobs import JobFailedError
+from areal_conf.config.app_module import AppImportError
+from areal_conf.documents.isolation import EnvironmentHiddenError
+from areal_conf.documents.yaml_text import BadYamlError
 from areal_conf.errors import Finding
-from areal_conf.files import FileChangedError
+from areal_conf.files import FileChangedError, TooLargeError
 from areal_conf.legacy.carry_over import AllocationModeDeprecationWarning
 from areal_conf.lint import linter
 from areal_conf.migrate import document
@@ -310,6 +313,11 @@ def public_values() -> list[Any]:
         runner.StoppedError(15),
         document.YamlError("no", 3),
         linter._BrokenError(Finding("error", raised()), linter.Place()),
+        linter._NotComposedError("no", "mend it"),
+        AppImportError("no"),
+        BadYamlError("no", 3),
+        EnvironmentHiddenError("no"),
+        TooLargeError(Path("a")),
         _LeftAloneError([]),
         AllocationModeDeprecationWarning("no"),
     ]

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from areal_conf.config.overrides import as_typed, meant, refused_override
 from areal_conf.config.redaction import of_texts
+from areal_conf.documents.yaml_text import (
+    MANY,
+    MAX_STEPS,
+    BadYamlError,
+    endless_interpolation,
+    load,
+)
 from areal_conf.errors import AllocationError, clip
+from areal_conf.files import MAX_BYTES, TooLargeError, read_limited
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -34,8 +42,8 @@ _NOT_IN_SCHEMA = re.compile(r"In 'areal/[^']*': .*Key '[^']*' not in '([^']*)'")
 
 _GRAMMAR = "https://hydra.cc/docs/advanced/override_grammar/basic"
 
-MAX_VALUES = 200_000
-"""Values of one file, aliases followed."""
+_FEW_INTERPOLATIONS = 30
+"""Fewer cannot multiply to more than a plan has time for."""
 
 _MAX_FOLDERS = 1000
 """Folders of a config directory that are looked through for names of the environment."""
@@ -66,43 +74,44 @@ def compose_file(path: str | Path, overrides: Sequence[str] = ()) -> DictConfig:
 
 
 def _refuse_bomb(file: Path) -> None:
-    """AC320 for a file whose aliases stand for more values than memory holds: each is a copy."""
-    data = file.read_bytes()
-    if b"*" not in data or b"&" not in data:
-        return
-    import yaml  # type: ignore[import-untyped]
-
+    """AC320 for a file too large to be a config, or whose aliases, merges or interpolations stand
+    for more values than memory holds."""
     try:
-        top = yaml.compose(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except (yaml.YAMLError, ValueError, RecursionError):
-        return  # Hydra says what is wrong with it
-    todo, count = [top], 0
-    while todo:
-        node = todo.pop()
-        count += 1
-        if count > MAX_VALUES:
-            raise AllocationError(
-                "AC320",
-                f"{clip(file.name, 120)} holds more than {MAX_VALUES} values, aliases followed",
-                hint="write fewer aliases (*name) of mappings and lists that hold aliases",
-            )
-        if isinstance(node, yaml.MappingNode):
-            todo += [value for _, value in node.value]
-        elif isinstance(node, yaml.SequenceNode):
-            todo += node.value
+        data = read_limited(file)
+    except TooLargeError:
+        message = f"{clip(file.name, 120)} is larger than {MAX_BYTES // 2**20} MiB"
+        hint = "name the config itself, and let it hold no data"
+        raise AllocationError("AC320", message, hint=hint) from None
+    if (b"*" not in data or b"&" not in data) and data.count(b"${") < _FEW_INTERPOLATIONS:
+        return
+    try:
+        path = endless_interpolation(load(data.decode("utf-8-sig")))
+    except BadYamlError as fault:
+        if MANY not in fault.message:
+            return  # Hydra says what is wrong with it
+        message = f"{clip(file.name, 120)} holds {fault.message}"
+        hint = "write fewer aliases (*name) of mappings and lists that hold aliases"
+        raise AllocationError("AC320", message, hint=hint) from None
+    except UnicodeDecodeError:
+        return
+    if path is not None:
+        raise AllocationError(
+            "AC320",
+            f"{clip(path, 120)} of {clip(file.name, 120)} takes more than {MAX_STEPS} "
+            "interpolations to resolve",
+            hint="let each value interpolate another one once",
+        )
 
 
 def named_app(file: Path) -> str | None:
     """``areal_plan.app`` of the YAML file itself, which is read before anything is composed."""
-    import yaml
-
     try:
-        data = file.read_bytes() if file.is_file() else b""
+        data = read_limited(file) if file.is_file() else b""
         if b"areal_plan" not in data or b"app" not in data:
             return None
-        _refuse_bomb(file)
-        top = yaml.load(data, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except Exception:  # whoever composes it says what is wrong
+        top = load(data.decode("utf-8-sig"))
+    except (OSError, TooLargeError, UnicodeDecodeError, BadYamlError):
+        # whoever composes it says what is wrong
         return None
     own = top.get("areal_plan") if isinstance(top, dict) else None
     name = own.get("app") if isinstance(own, dict) else None
@@ -171,7 +180,7 @@ def _texts_below(directory: str) -> Iterator[str]:
     for folder, _, names in islice(os.walk(directory), _MAX_FOLDERS):
         for file in (Path(folder, name) for name in names if name.endswith(".yaml")):
             with suppress(OSError):
-                if file.is_file():
+                if file.is_file() and file.stat().st_size <= MAX_BYTES:
                     yield file.read_text(errors="replace")
 
 

@@ -1,27 +1,39 @@
 """Finds what is wrong in YAML files, at the line and column where it stands.
 
 A file is read twice: as nodes, which know their place, and by OmegaConf, which knows its meaning.
-Each experiment in it is planned (composed by Hydra first, where it has a ``defaults`` list that can
-be composed from the file's own directory), and every backend string of any depth is parsed. The
-environment is never read: what depends on it, or on resolvers of the app, is no finding.
+Each experiment in it is planned as ``areal-conf plan`` does (composed by Hydra first, where it has
+a ``defaults`` list), and every backend string of any depth is parsed. The environment is never
+read, and no code that a file names is imported: what depends on them, or on resolvers of the app,
+is no finding. A config that cannot be composed here is said to be not composed.
 """
 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import re
+import shlex
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from areal_conf.config.areal_defaults import INHERITS
+from areal_conf.config.areal_defaults import INHERITS, ROLES
+from areal_conf.config.compose import compose_file, compose_named, named_app
 from areal_conf.config.packages import experiment_packages
+from areal_conf.documents import yaml_text
+from areal_conf.documents.isolation import environment_hidden, foreign_source
+from areal_conf.documents.roots import ConfigPlace, config_place
+from areal_conf.documents.yaml_text import BadYamlError
 from areal_conf.errors import AllocationError, Finding, clip
-from areal_conf.files import walk
+from areal_conf.files import MAX_BYTES, TooLargeError, read_limited, walk
 from areal_conf.lint.nodes import (
+    TEXT,
     FileFinding,
     Place,
     at_index,
@@ -33,15 +45,14 @@ from areal_conf.lint.nodes import (
     pair,
     specs,
 )
+from areal_conf.planning.options import PlanOptions
 
-MAX_BYTES = 16 * 2**20
-"""Files over this size are not read."""
-
-_MAX_NODES = 200_000
-_ENVIRONMENT = re.compile(r"\$\{\s*(?:oc\.)?env\s*:")
-_UNKNOWN = "${areal_conf_not_resolved}"
-_HEADER = re.compile(r"\A(?:\s*#[^\n]*\n)*?\s*#\s*@package\s")
 _SUFFIXES = (".yaml", ".yml")
+_LARGE = 2**18
+_WORDS = re.compile(
+    rb"backend|allocation_mode|areal|defaults|(?:fsdp|megatron|archon|sglang|vllm)[\[:.]|\\[xuU]"
+)
+"""What a text that is ours to check says somewhere; escapes may say anything."""
 
 _NEEDS_ALL = {"AC301", "AC308", "AC350", "AC352", "AC356"}
 """Codes that are only known where every engine is."""
@@ -53,9 +64,24 @@ _NOT_SHOWN = {"AC316", "AC357"}
 """Codes that say nothing of a file: the scheduler is often named when the app is started, and
 without a known cluster there is no budget to hold a plan to."""
 
+NOT_COMPOSED = "AC320"
+"""The code of a config that could not be composed here."""
 
-def files_below(path: str | Path) -> Iterator[Path]:
+_LOOKED_AT = 500
+"""Files around a config that are searched for a word of ours."""
+
+_OF_THE_ENVIRONMENT = ("InterpolationResolutionError", "UnsupportedInterpolationType")
+"""What OmegaConf raises where a value cannot be known without the environment, or the app."""
+
+_DEFAULT = PlanOptions()
+
+
+def files_below(
+    path: str | Path, on_error: Callable[[OSError], object] | None = None
+) -> Iterator[Path]:
     """The YAML files that `path` stands for: itself, or those that `walk` finds below it.
+
+    `on_error` takes the error of a folder that cannot be listed.
 
     Raises:
         OSError: there is no such file or directory.
@@ -65,34 +91,41 @@ def files_below(path: str | Path) -> Iterator[Path]:
         top.stat()  # opened by who reads it, once: it may be a pipe
         yield top
         return
-    for file in walk(top):
+    for file in walk(top, on_error):
         if file.name.endswith(_SUFFIXES) and (file.is_file() or not file.exists()):
             yield file
 
 
-def lint_file(path: str | Path, allow: Iterable[str] = ()) -> list[FileFinding]:
+def lint_file(
+    path: str | Path, allow: Iterable[str] = (), options: PlanOptions = _DEFAULT
+) -> list[FileFinding]:
     """Everything wrong with the experiments of one YAML file, by position.
 
     Args:
         path: the file.
-        allow: codes (AC3xx, AC4xx) of errors to count as warnings.
+        allow: codes of errors that count as warnings.
+        options: what its plans are held to; with a `root`, only that package is planned.
 
     Raises:
-        OSError: the file is missing or cannot be read.
+        OSError: it cannot be read.
     """
     file = Path(path)
-    with file.open("rb") as stream:
-        data = stream.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
+    options = replace(options, allow=(*options.allow, *allow))
+    try:
+        data = read_limited(file, MAX_BYTES)
+        found = [] if _says_nothing(data) else _lint_text(_decoded(data), file, options)
+    except TooLargeError:
         message = f"the file is larger than {MAX_BYTES // 2**20} MiB"
         found = [(_not_yaml(message), Place())]
-    else:
-        try:
-            found = _lint_text(_decoded(data), file, tuple(allow))
-        except _BrokenError as broken:
-            found = [(Finding("error", broken.error), broken.place)]
+    except _BrokenError as broken:
+        found = [(Finding("error", broken.error), broken.place)]
     out = [FileFinding(str(path), place, severity, error) for (severity, error), place in found]
     return sorted(out, key=lambda f: (f.place, f.severity, f.error.code))
+
+
+def _says_nothing(data: bytes) -> bool:
+    """Whether a large file holds no word of ours, so that it need not be parsed."""
+    return len(data) > _LARGE and b"\0" not in data[:4] and not _WORDS.search(data)
 
 
 Placed = list[tuple[Finding, Place]]
@@ -112,6 +145,12 @@ def _not_yaml(message: str) -> Finding:
     return Finding("error", AllocationError("AC330", message, hint=hint))
 
 
+def _broken(fault: BadYamlError, line: int = 0) -> _BrokenError:
+    """The error of a fault, whose text begins `line` lines below the top of the file."""
+    at = fault.line + line
+    return _BrokenError(_not_yaml(fault.message), Place(at, fault.column, at, fault.column))
+
+
 def _decoded(data: bytes) -> str:
     utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
@@ -122,17 +161,15 @@ def _decoded(data: bytes) -> str:
         raise _BrokenError(_not_yaml(message), at_index(before, len(before))) from None
 
 
-def _lint_text(text: str, file: Path, allow: tuple[str, ...]) -> Placed:
+def _lint_text(text: str, file: Path, options: PlanOptions) -> Placed:
     found: Placed = []
     try:
-        documents = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        raise _BrokenError(_yaml_finding(error), _yaml_place(error, text)) from None
-    except RecursionError:
-        raise _BrokenError(_not_yaml("the YAML is nested too deeply"), Place()) from None
+        documents = yaml_text.compose_nodes(text)
+    except BadYamlError as fault:
+        raise _broken(fault) from None
     for node in documents:
         if isinstance(node, yaml.MappingNode):
-            document = _Document(text, node, file, allow, alone=len(documents) == 1)
+            document = _Document(text, node, file, options, alone=len(documents) == 1)
             try:
                 found += document.lint()
             except _BrokenError as broken:
@@ -140,46 +177,41 @@ def _lint_text(text: str, file: Path, allow: tuple[str, ...]) -> Placed:
     return found
 
 
-def _yaml_finding(error: Exception) -> Finding:
-    # Never str(error): it quotes a line of the file, which may hold a secret.
-    if isinstance(error, yaml.reader.ReaderError):
-        return _not_yaml(f"not valid YAML: {clip(str(error.reason), 120)}")
-    parts = [getattr(error, "context", None), getattr(error, "problem", None)]
-    why = ", ".join(str(part) for part in parts if part) or type(error).__name__
-    return _not_yaml(f"not valid YAML: {clip(why, 200)}")
-
-
-def _yaml_place(error: Exception, text: str) -> Place:
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    if mark is not None:
-        return Place(mark.line + 1, mark.column + 1, mark.line + 1, mark.column + 1)
-    position = getattr(error, "position", None)
-    return at_index(text, position) if isinstance(position, int) else Place()
-
-
 # -- one document -------------------------------------------------------------------------------
+
+
+class _NotComposedError(Exception):
+    """A config cannot be composed here; the arguments say why, and what to do."""
+
+    def __init__(self, reason: str, hint: str) -> None:
+        super().__init__(reason, hint)
 
 
 class _Document:
     def __init__(
-        self, text: str, node: Any, file: Path, allow: tuple[str, ...], *, alone: bool
+        self, text: str, node: Any, file: Path, options: PlanOptions, *, alone: bool
     ) -> None:
         self.text = text
         self.node = node
         self.file = file
-        self.allow = allow
-        listed = isinstance(child(node, "defaults"), yaml.SequenceNode)
-        self.composable = alone and listed and file.suffix == ".yaml"
-        self.is_part = alone and bool(_HEADER.match(text))
+        self.options = options
+        self.has_defaults = alone and isinstance(child(node, "defaults"), yaml.SequenceNode)
+        self.place_of_file = config_place(file, text) if alone else ConfigPlace()
 
     def lint(self) -> Placed:
         ours = self.mentions_engines()
-        if not ours and not self.composable:
+        if not ours and not self.has_defaults:
             return []
-        self.check_size()
+        try:
+            yaml_text.refuse_bomb(self.node)
+        except BadYamlError as fault:
+            if not ours:
+                return []
+            raise _BrokenError(_not_yaml(fault.message), self.start(self.node)) from None
         placed = list(self.duplicates()) if ours else []
-        findings = [] if placed else self.plan_findings(ours)
-        placed += [(f, self.place(f.error)) for f in findings]
+        if not placed:
+            findings = self.plan_findings(ours)
+            placed += [(f, self.place(f.error)) for f in findings]
         seen = {(f.error.code, place) for f, place in placed}
         strings = ((f, self.place(f.error)) for f in self.string_findings())
         placed += [(f, place) for f, place in strings if (f.error.code, place) not in seen]
@@ -191,26 +223,12 @@ class _Document:
             return True
         return has_engine(self.node) or any(True for _ in specs(self.node))
 
-    def check_size(self) -> None:
-        """Refuse a document that aliases blow up: OmegaConf would copy every node."""
-        todo, count = [self.node], 0
-        while todo:
-            node = todo.pop()
-            count += 1
-            if count > _MAX_NODES:
-                message = f"more than {_MAX_NODES} values, aliases followed"
-                raise _BrokenError(_not_yaml(message), self.start(self.node))
-            if isinstance(node, yaml.MappingNode):
-                todo += [value for _, value in node.value]
-            elif isinstance(node, yaml.SequenceNode):
-                todo += node.value
-
     def duplicates(self) -> Iterator[tuple[Finding, Place]]:
-        """AC331: keys given twice, which Hydra refuses."""
+        """AC331: keys given twice, which Hydra refuses: texts, not numbers."""
         for path, node in mappings(self.node):
             seen: set[str] = set()
             for key, _ in node.value:
-                if not isinstance(key, yaml.ScalarNode) or key.value == "<<":
+                if key.tag != TEXT or not isinstance(key, yaml.ScalarNode):
                     continue
                 if key.value in seen:
                     error = AllocationError(
@@ -226,16 +244,37 @@ class _Document:
 
     def plan_findings(self, ours: bool) -> list[Finding]:
         """What the plans of the document's experiments find."""
-        composed = self.composed() if self.composable else None
-        if composed is None and not ours:
-            return []
-        cfg = self.plain() if composed is None else composed
-        is_part = self.is_part or (composed is None and self.composable)
+        with environment_hidden():
+            found: list[Finding] = []
+            cfg = None
+            if self.has_defaults:
+                try:
+                    cfg = self.composed()
+                except _NotComposedError as reason:
+                    if ours or self.is_among_ours():
+                        found.append(_not_composed(*reason.args))
+            if cfg is None and not ours:
+                return found
+            is_part = self.place_of_file.is_part or (cfg is None and self.has_defaults)
+            cfg = self.plain() if cfg is None else cfg
+            return found + self.planned(cfg, is_part)
+
+    def planned(self, cfg: Any, is_part: bool) -> list[Finding]:
+        """What the plan of each experiment in `cfg` finds."""
         data = _container(cfg)
-        found: list[Finding] = []
-        for root in experiment_packages(data):
-            found += _known(_check(cfg, root, self.allow), data, bool(root) or is_part)
-        return found
+        if path := yaml_text.endless_interpolation(data):
+            message = f"{clip(path, 120)} takes more than {yaml_text.MAX_STEPS} interpolations"
+            at = pair(self.node, path.partition(".")[0])
+            raise _BrokenError(_not_yaml(message), self.start(at[0] if at else self.node))
+        named = self.options.root
+        roots = [named] if named else list(experiment_packages(data))
+        if not named and not roots and self.mentions_engines():
+            roots = [""]
+        out: list[Finding] = []
+        for root in roots:
+            found = _check(cfg, replace(self.options, root=root))
+            out += _known(found, data, is_part or _is_fragment(data, root))
+        return out
 
     def plain(self) -> Any:
         """The document as OmegaConf reads it."""
@@ -244,25 +283,59 @@ class _Document:
         start, end = self.node.start_mark, self.node.end_mark
         source = " " * start.column + self.text[start.index : end.index]
         try:
-            return _without_environment(OmegaConf.create(source))
-        except yaml.YAMLError as error:
-            at = _yaml_place(error, source)
-            at = at._replace(line=at.line + start.line, end_line=at.end_line + start.line)
-            raise _BrokenError(_yaml_finding(error), at) from None
+            return OmegaConf.create(yaml_text.loaded(source))
+        except BadYamlError as fault:
+            if fault.message.startswith("not valid YAML"):
+                raise _broken(fault, start.line) from None
+            raise _BrokenError(_not_yaml(fault.message), self.start(self.node)) from None
         except Exception as error:  # a value or key that OmegaConf has no type for
             message = f"Hydra cannot read this file ({type(error).__name__})"
             raise _BrokenError(_not_yaml(message), self.start(self.node)) from None
 
     def composed(self) -> Any:
-        """The config that Hydra composes from the file's directory; None where it cannot."""
-        from areal_conf.config.compose import compose_file
+        """The config that Hydra composes, as an option of its group where it is one.
 
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return _without_environment(compose_file(self.file))
-        except Exception:  # part of an app whose other configs are elsewhere
-            return None
+        Raises:
+            _NotComposedError: it cannot be composed here.
+        """
+        if named := foreign_source(yaml_text.loaded(self.text)):
+            reason = f"hydra.searchpath names {clip(named, 120)}, which is not imported here"
+            raise _NotComposedError(reason, self.hint_to_plan())
+        with warnings.catch_warnings(), environment_hidden() as asked:
+            warnings.simplefilter("ignore")
+            try:
+                return self.composed_by_hydra()
+            except AllocationError as error:
+                reason = error.message.partition(" Config search path:")[0]
+            except Exception as error:
+                reason = type(error).__name__
+        if asked:
+            reason, hint = "it takes the environment, which is not read here", self.hint_to_plan()
+        else:
+            hint = "mend what is named"
+            if app := named_app(self.file):
+                hint = f"check it with --app {clip(app, 120)}, which fills the app's ConfigStore"
+            elif "Could not" in reason:
+                hint += ", or name the module that fills the app's ConfigStore: --app MODULE"
+        raise _NotComposedError(reason, hint)
+
+    def composed_by_hydra(self) -> Any:
+        root = self.place_of_file.root
+        if root is not None and self.file.suffix == ".yaml":
+            name = self.file.absolute().relative_to(root).as_posix()
+            with contextlib.suppress(AllocationError):  # or it is one of its own, below others
+                return compose_named(str(root), name)
+        return compose_file(self.file)
+
+    def hint_to_plan(self) -> str:
+        return f"plan it: areal-conf plan {shlex.quote(str(self.file))}"
+
+    def is_among_ours(self) -> bool:
+        """Whether the defaults list, or a config of its folder, says a word of ours."""
+        listed = child(self.node, "defaults")
+        source = self.text[listed.start_mark.index : listed.end_mark.index]
+        words = {name for name in ROLES if re.search(rf"\b{name}\b", source)}
+        return "areal" in source or bool(words) or _folder_is_ours(self.file.absolute().parent)
 
     def string_findings(self) -> Iterator[Finding]:
         """What is wrong with any string, of any depth, that begins as a backend string does."""
@@ -322,38 +395,60 @@ def _container(cfg: Any) -> Any:
     return OmegaConf.to_container(cfg, resolve=False)
 
 
-def _without_environment(cfg: Any) -> Any:
-    """`cfg` with each value that reads the environment replaced by one that leads nowhere."""
-    from omegaconf import OmegaConf
-
-    def masked(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: masked(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [masked(item) for item in value]
-        return _UNKNOWN if isinstance(value, str) and _ENVIRONMENT.search(value) else value
-
-    return OmegaConf.create(masked(_container(cfg)))
+def _not_composed(reason: str, hint: str) -> Finding:
+    message = f"not composed, so checked only for what the file itself holds: {clip(reason, 500)}"
+    return Finding("warning", AllocationError(NOT_COMPOSED, message, path="defaults", hint=hint))
 
 
-def _check(cfg: Any, root: str, allow: tuple[str, ...]) -> list[Finding]:
+@lru_cache(maxsize=64)
+def _folder_is_ours(folder: Path) -> bool:
+    """Whether a config at or below a folder says a word of ours."""
+    for file in islice(walk(folder), _LOOKED_AT):
+        if file.suffix in _SUFFIXES and file.is_file():
+            try:
+                data = read_limited(file, _LARGE)
+            except (OSError, TooLargeError):
+                continue
+            if re.search(rb"areal[_/]|allocation_mode|(?:fsdp|megatron|archon|sglang|vllm):", data):
+                return True
+    return False
+
+
+def _check(cfg: Any, options: PlanOptions) -> list[Finding]:
     from areal_conf import resolvers
     from areal_conf.planning.checks import check_only
-    from areal_conf.planning.options import PlanOptions
 
     resolvers.register()
     try:
-        return check_only(cfg, PlanOptions(root, allow=allow))
+        return check_only(cfg, options)
     except AllocationError as error:
         return [Finding("error", error)]
 
 
+def _is_fragment(data: dict[Any, Any], root: str) -> bool:
+    """Whether an experiment has no trainer, so that another config must give it."""
+    section: Any = data
+    for part in root.split(".") if root else ():
+        section = section.get(part) if isinstance(section, dict) else None
+    if not isinstance(section, dict):
+        return False
+    complete = ("actor", "allocation_mode", "areal_plan", "rollout", "teacher")
+    return not any(section.get(key) for key in complete)
+
+
 def _known(findings: list[Finding], data: dict[Any, Any], is_part: bool) -> list[Finding]:
     """`findings` without those that another config, or the environment, may put right."""
-    gone = {e.path for _, e in findings if e.code == "AC309" and "${" in e.text}
+    gone = {e.path for _, e in findings if _is_unknown(e, is_part)}
     gone |= {e.path for _, e in findings if e.code == "AC301" and _is_promised(data, e.path)}
     dropped = _NEEDS_WHOLE if is_part else _NEEDS_ALL if gone else set()
     return [f for f in findings if f.error.code not in dropped and f.error.path not in gone]
+
+
+def _is_unknown(error: AllocationError, is_part: bool) -> bool:
+    """Whether an interpolation leads to what only the app, or its environment, has."""
+    if error.code != "AC309" or "${" not in error.text:
+        return False
+    return is_part or any(name in error.message for name in _OF_THE_ENVIRONMENT)
 
 
 def _is_promised(data: Any, path: str | None) -> bool:

@@ -14,6 +14,9 @@ from areal_conf.config.view import UNSET
 from areal_conf.errors import AllocationError, Severity
 from areal_conf.spec.allocation import looks_like_spec
 
+MERGE = "tag:yaml.org,2002:merge"
+TEXT = "tag:yaml.org,2002:str"
+
 
 class Place(NamedTuple):
     """Where something stands in a file: lines and columns from 1, the end exclusive."""
@@ -56,16 +59,20 @@ def pair(node: Any, key: str) -> tuple[Any, Any] | None:
     if isinstance(node, yaml.SequenceNode):
         index = int(key[1:-1]) if re.fullmatch(r"\[\d{1,6}\]", key) else -1
         return (None, node.value[index]) if 0 <= index < len(node.value) else None
-    if not isinstance(node, yaml.MappingNode):
-        return None
-    for name, value in node.value:
-        if name.value == key:
-            return name, value
-    for name, value in node.value:
-        if name.value == "<<":
-            for merged in value.value if isinstance(value, yaml.SequenceNode) else [value]:
-                if isinstance(merged, yaml.MappingNode) and (found := pair(merged, key)):
-                    return found
+    seen: set[int] = set()
+    stack = [node]
+    while stack:  # merges may be many, and of themselves
+        node = stack.pop()
+        if not isinstance(node, yaml.MappingNode) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        bases: list[Any] = []
+        for name, value in node.value:
+            if name.value == key:
+                return name, value
+            if name.tag == MERGE:
+                bases += value.value if isinstance(value, yaml.SequenceNode) else [value]
+        stack += reversed(bases)
     return None
 
 
@@ -85,13 +92,21 @@ def has_engine(node: Any) -> bool:
     """Whether a mapping has a standard engine whose backend says something."""
     for name in ROLES:
         section = child(node, name)
-        if is_set(child(section, "backend")):
+        if is_set(child(section, "backend")) or _has_misspelt(section):
             return True
         if name == "teacher":
             kinds = (child(section, kind) for kind in ("rollout", "train"))
             if any(is_set(child(kind, "backend")) for kind in kinds):
                 return True
     return False
+
+
+def _has_misspelt(section: Any) -> bool:
+    """Whether a backend string is under another key: ``backedn: fsdp:d8``."""
+    if not isinstance(section, yaml.MappingNode):
+        return False
+    values = (value for key, value in section.value if "back" in str(key.value))
+    return any(isinstance(v, yaml.ScalarNode) and looks_like_spec(v.value) for v in values)
 
 
 def mappings(top: Any) -> Iterator[tuple[str, Any]]:

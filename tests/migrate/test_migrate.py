@@ -700,13 +700,12 @@ def test_each_name_of_a_file_is_migrated(tree: Path) -> None:
 
 
 def test_hidden_and_vendored_folders_are_not_searched(tree: Path) -> None:
-    for folder in (".hydra", "node_modules", "env", "multirun"):
+    for folder in (".hydra", "node_modules", "env"):
         (tree / folder).mkdir()
         (tree / folder / "grpo.yaml").write_text(GRPO)
     (tree / "env" / "pyvenv.cfg").write_text("")
-    (tree / "multirun" / "multirun.yaml").write_text("")
     migrate("--write", tree)
-    for folder in (".hydra", "node_modules", "env", "multirun"):
+    for folder in (".hydra", "node_modules", "env"):
         assert (tree / folder / "grpo.yaml").read_text() == GRPO
     migrate("--write", tree / ".hydra")
     assert (tree / ".hydra" / "grpo.yaml").read_text() == MIGRATED
