@@ -17,7 +17,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -215,6 +215,19 @@ class Settings:
             return LOSSES["torch-tp" if self.sizes.t > 1 else "torch"]
         return LOSSES["mcore"]
 
+    def recompute(self, torch: bool) -> Recompute:
+        """Torch's frameworks call their list of operations selective."""
+        name = self.said.get("ac", "none")
+        return "op" if torch and name == "selective" else RECOMPUTE.get(name, "none")
+
+    def stage(self) -> int | Literal["last"] | None:
+        """The stage that the figure is of; None: the fullest."""
+        name = self.said.get("stage", "max")
+        if name == "last":
+            return "last"
+        number = int(name) if name.isdecimal() else 0
+        return min(number, self.sizes.p - 1) if name == "first" or name.isdecimal() else None
+
     def training(self) -> TrainingSettings:
         """Settings of a training engine."""
         torch = self.backend in ("fsdp", "archon") or self.framework in TORCH
@@ -226,7 +239,7 @@ class Settings:
             tokens=int(self.number("tokens")) or None,
             micro_batches=max(1, int(self.number("n_mb", 1))),
             chunks=max(1, int(self.number("vpp", 1))),
-            recompute=RECOMPUTE.get(self.said.get("ac", "none"), "none"),
+            recompute=self.recompute(torch),
             sequence_parallel=self.flag("sp", default=torch and split),
             shard=shard,
             parameter_bytes=self.number("param", 4 if torch else 2),
@@ -248,7 +261,7 @@ class Settings:
             sequence_length=int(self.number("seq")) or None,
             compiled=self.flag("compiled"),
             fp8=self.flag("fp8") and not torch,
-            stage={"last": "last", "first": 0}.get(self.said.get("stage", "max")),
+            stage=self.stage(),
             mtp=self.flag("mtp"),
         )
 
@@ -404,7 +417,11 @@ def report(rows: Iterable[Row]) -> dict[str, Any]:
     inside: dict[str, list[bool]] = {}
     each = []
     for row in rows:
-        found = estimate(row)
+        try:
+            found = estimate(row)
+        except (OSError, ValueError, KeyError) as error:  # an AllocationError is a ValueError
+            print(f"{row['id']} is not estimated: {error}", file=sys.stderr)
+            continue
         if found is None:
             continue
         value, name = measured(row), family(row)

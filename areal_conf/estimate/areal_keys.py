@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from areal_conf.config.versions import AFTER_2_0, V2_0, Version
 from areal_conf.estimate.presets import CHUNKED_HEAD, LOSSES, state_bytes
@@ -400,9 +400,14 @@ def _quantised(
     padding = 1.0
     if found.method == "mxfp4":  # 2880 is padded to 3072 by Triton's kernels, more by Marlin's
         padding = 1.09 if backend == "vllm" else 1.067
+    few: Literal["linear", "experts", "mlp"] = "linear"
+    if found.experts_only:
+        few = "experts"
+    elif not found.covers("attention"):
+        few = "mlp"
     return replace(
         settings,
-        quantised="experts" if found.experts_only else "linear",
+        quantised=few,
         weight_bits=found.bits,
         expert_padding=padding,
     )

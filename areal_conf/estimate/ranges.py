@@ -21,19 +21,28 @@ SLACK = 1.0
 """GiB by which fragments may raise the allocator's peak; a tenth of the peak where that is less."""
 
 CONTEXT = 1.0, 3.0
-"""GiB of CUDA's context and NCCL's buffers beside the allocator."""
+"""GiB of CUDA's context and NCCL's buffers beside the allocator; what is over the lower end is at
+most 15 % of the rest, since small models need few buffers."""
 
 
-def allocator_range(static: float, dynamic: float, workspace: float) -> Range:
-    """The range of torch's allocator, in GiB."""
+def allocator_range(static: float, dynamic: float, workspace: float, pools: float = 0.0) -> Range:
+    """The range of torch's allocator, in GiB.
+
+    Args:
+        static: what stays.
+        dynamic: everything else.
+        workspace: of the libraries.
+        pools: what streams keep reserved for themselves: fragments are part of it.
+    """
     low = STATIC_RANGE[0] * static + DYNAMIC_RANGE[0] * dynamic + workspace
     high = STATIC_RANGE[1] * static + DYNAMIC_RANGE[1] * dynamic + workspace
-    return low, high + min(SLACK, 0.1 * (static + dynamic + workspace))
+    return low, high + max(pools, min(SLACK, 0.1 * (static + dynamic + workspace)))
 
 
 def all_in(allocator: Range) -> Range:
     """What the card must hold, in GiB: the allocator's range, context and buffers."""
-    return allocator[0] + CONTEXT[0], allocator[1] + CONTEXT[1]
+    least, most = CONTEXT
+    return allocator[0] + least, allocator[1] + min(most, least + 0.15 * allocator[0])
 
 
 def verdict_of(

@@ -342,8 +342,10 @@ def _result(
     static = peak.states.parameters + peak.states.optimizer + peak.moment.gradients
     dynamic = peak.total - WORKSPACE - static
     allocator = allocator_range(static / GIB, dynamic / GIB, WORKSPACE / GIB)
-    pools = allocator_range(static / GIB, (dynamic + peak.pools) / GIB, WORKSPACE / GIB)
-    step = all_in((allocator[0], pools[1]))
+    pools = peak.pools / GIB
+    reserved = allocator_range(static / GIB, dynamic / GIB + pools, WORKSPACE / GIB)
+    high = allocator_range(static / GIB, dynamic / GIB, WORKSPACE / GIB, pools)[1]
+    step = all_in((allocator[0], high))
     load = None
     if settings.load_bytes:
         whole = parameters.total * settings.load_bytes / GIB
@@ -372,7 +374,7 @@ def _result(
         parts=parts,
         peak=peak.total / GIB,
         allocator=allocator,
-        reserved=pools,
+        reserved=reserved,
         static=peak.states.total / GIB,
         unknown=unknown,
         assumptions=settings.assumptions,

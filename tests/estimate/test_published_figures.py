@@ -147,3 +147,16 @@ def figure(model: str, layout: str, settings: str, metric: str) -> dict[str, str
         "unit": "GiB",
         "source": "made up",
     }
+
+
+def test_a_row_that_cannot_be_estimated_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [figure("nobody-7b", "fsdp:d8", "tokens=4096", "peak"), ROWS[0]]
+    assert len(memory.report(rows)["rows"]) == 1
+    assert "X is not estimated" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("stage", ["first", "last", "max", "0", "1", "9"])
+def test_stages_by_name_and_number(stage: str) -> None:
+    row = figure("llama3-8b", "megatron:d2p4", f"tokens=4096 n_mb=8 stage={stage}", "peak")
+    found = memory.estimate(row)
+    assert found.low < found.high

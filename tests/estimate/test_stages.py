@@ -8,7 +8,8 @@ import time
 import pytest
 
 import areal_conf
-from areal_conf.estimate import TrainingSettings, training_memory
+from areal_conf.config.versions import V1_0_4, V2_0
+from areal_conf.estimate import EngineKeys, TrainingSettings, training_memory
 from areal_conf.estimate.stages import _balanced_lengths, in_flight, pipeline_stages
 from areal_conf.model import read_model
 from areal_conf.model.parameters import ModelParameters, model_parameters
@@ -73,3 +74,21 @@ def test_a_thousand_estimates_a_second() -> None:
             training_memory(layout, facts, settings, 79.1)
         rates.append(len(layouts) / (time.process_time() - start))
     assert sorted(rates)[2] > 1000
+
+
+@pytest.mark.parametrize("model", ["Qwen2.5-0.5B", "Qwen3-1.7B", "Qwen3-8B", "Qwen3-30B-A3B"])
+def test_ranges_of_steps_are_narrow(model: str) -> None:
+    """Complete settings of AReaL: the upper end is at most half more than the lower one."""
+    facts = read_model(model)
+    for pattern in ("fsdp:d*t*c*@8", "megatron:d*t*p*e*@16", "archon:d*t*p*@16"):
+        for layout in areal_conf.layouts(pattern, model=facts):
+            for tokens in (4096, 10240, 32768):
+                set_keys = {
+                    "mb_spec.max_tokens_per_mb": tokens,
+                    "gradient_checkpointing": True,
+                    "optimizer.type": "adam",
+                }
+                for version in (V1_0_4, V2_0):
+                    step = EngineKeys(set_keys.get, version).memory(layout, facts, 79.1).step
+                    assert step is not None
+                    assert step[0] < step[1] < 1.5 * step[0], (str(layout), tokens)

@@ -68,6 +68,18 @@ TOTALS = {
     "Qwen/Qwen2-7B": 7_615_616_512,
     "Qwen/Qwen2-72B": 72_706_203_648,
     "Qwen/Qwen3-Coder-30B-A3B-Instruct": 30_532_122_624,
+    "Qwen/Qwen2-0.5B": 494_032_768,
+    "Qwen/Qwen1.5-MoE-A2.7B": 14_315_784_192,
+    "google/gemma-7b": 8_537_680_896,
+    "google/gemma-2b": 2_506_172_416,
+    "mistralai/Mistral-Large-Instruct-2407": 122_610_069_504,
+    "01-ai/Yi-34B": 34_388_917_248,
+    "codellama/CodeLlama-34b-hf": 33_743_970_304,
+    "nvidia/Llama-3.1-Nemotron-70B-Instruct-HF": 70_553_706_496,
+    "microsoft/Phi-3.5-mini-instruct": 3_821_079_552,
+    "microsoft/Phi-4-mini-instruct": 3_836_021_760,
+    "HuggingFaceTB/SmolLM3-3B": 3_075_098_624,
+    "deepseek-ai/DeepSeek-V3.1": 671_026_419_200,
 }
 """Sums over the tensors of the safetensors files, as the Hub shows them."""
 
