@@ -72,7 +72,15 @@ def _memory(facts: Facts, options: PlanOptions) -> Iterator[Finding]:
         return
     from areal_conf.planning import memory, memory_advice
 
-    facts.memory = memory.estimate(facts, options.model, options.gpu)
+    experiment = facts.state.experiment
+    try:
+        facts.memory = memory.estimate(facts, options.model, options.gpu)
+    except AllocationError as error:
+        if error.code != "AC710" or options.gpu is not experiment.gpu:
+            raise
+        # A card that the config names and this machine cannot tell must not stop a job.
+        yield Finding("warning", error.at(f"{experiment.own_path}.gpu"))
+        return
     yield from memory.unknown_settings(facts)
     yield from memory_advice.check(facts, facts.memory)
 

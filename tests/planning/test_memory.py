@@ -339,3 +339,11 @@ def test_facts_are_taken_too() -> None:
     assert step(planned(model=read_model(MODEL)).engines["actor"]) == step(
         planned().engines["actor"]
     )
+
+
+def test_a_card_of_the_config_that_is_not_known_stops_no_job() -> None:
+    made = plan({**experiment(), "areal_plan": {"model": MODEL, "gpu": "Z9"}})
+    assert made.ok
+    assert [(w.code, w.path) for w in made.warnings if w.code == "AC710"] == [
+        ("AC710", "areal_plan.gpu")
+    ]
