@@ -101,17 +101,25 @@ def first_error(experiment: Experiment, model: Any = None) -> tuple[State, Alloc
     return facts.state, None
 
 
-def layout_warnings(experiment: Experiment, model: Any = None) -> list[AllocationError]:
-    """What is odd about the layouts of an experiment that may start.
+def layout_report(
+    experiment: Experiment, options: PlanOptions
+) -> tuple[Facts, list[AllocationError]]:
+    """An experiment that may start, and what is odd about its layouts.
 
-    `model` is that of `areal_conf.plan`, and so are the exceptions.
+    `options` are those of `areal_conf.plan`, and so are the exceptions. Where they or the config
+    name a card, the memory of every engine is estimated; what follows from it is not said.
     """
-    options = PlanOptions(model=model).or_of(experiment)
+    options = options.or_of(experiment)
     facts, _ = _gathered(experiment, options)
+    if options.gpu is not None:
+        from areal_conf.planning import memory
+
+        facts.memory = memory.estimate(facts, options.model, options.gpu)
     found = [finding for rule in _OF_LAYOUTS for finding in rule(facts)]
     if options.model is not None:
         found += models.check(facts.state, options.model)
-    return [error for severity, error in found if severity == "warning" and error.code != "AC362"]
+    odd = [error for severity, error in found if severity == "warning" and error.code != "AC362"]
+    return facts, odd
 
 
 def _gathered(experiment: Experiment, options: PlanOptions) -> tuple[Facts, list[Finding]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydra.errors import CompactHydraException
 
-from areal_conf.config.overrides import as_typed
+from areal_conf.config.overrides import as_typed, for_hydra
 from areal_conf.errors import AllocationError, clip
 from areal_conf.spec.allocation import looks_like_spec
 
@@ -126,8 +126,9 @@ def _values(override: Override) -> Iterator[Value]:
 
 
 def _value(text: str, value: Any) -> Value:
-    is_spec = isinstance(value, str) and looks_like_spec(value)
-    return Value(text, value, is_spec and ("*" in value or "@" in value))
+    if not isinstance(value, str) or not looks_like_spec(value):
+        return Value(text, value)
+    return Value(for_hydra(value), value, "*" in value or "@" in value)
 
 
 def _meets_another(key: str, keys: Sequence[tuple[str, bool]]) -> bool:

@@ -11,10 +11,12 @@ from areal_conf.config.tree import Place, Source
 from areal_conf.config.view import View
 from areal_conf.errors import AllocationError
 from areal_conf.model import ModelFacts
-from areal_conf.planning.checks import first_error, layout_warnings, resolved
+from areal_conf.planning.checks import first_error, layout_report, resolved
+from areal_conf.planning.options import PlanOptions
 from areal_conf.search_space import Space, joint_layouts
 from areal_conf.spec.allocation import ModelAllocation, looks_like_spec
 from areal_conf.sweeps.axes import Axis, Choice, SweepError, Value
+from areal_conf.sweeps.estimates import JobEstimate
 
 if TYPE_CHECKING:
     from areal_conf.planning.state import State
@@ -27,11 +29,13 @@ class Found(NamedTuple):
         code: of the first error of its plan; empty where there is none.
         has_engines: whether it has a plan at all.
         warnings: those of its layouts.
+        estimate: what it needs and how long it takes; None where there is no plan, or a wrong one.
     """
 
     code: str
     has_engines: bool
     warnings: tuple[AllocationError, ...] = ()
+    estimate: JobEstimate | None = None
 
 
 class IdleEngineError(Exception):
@@ -49,13 +53,18 @@ class Base:
     """
 
     def __init__(
-        self, source: Source, places: dict[int, Place], root: str, model: Any, axes: list[Axis]
+        self,
+        source: Source,
+        places: dict[int, Place],
+        options: PlanOptions,
+        axes: list[Axis],
     ) -> None:
         self.source = source
         self.has_engines = False
         self._places = places
-        self._root = root
-        self._model = model
+        self._root = options.root
+        self._model = options.model
+        self._options = options
         self._axes = axes
         self._backends: list[int] = []
         self._of_engines: set[str] = set()
@@ -67,16 +76,22 @@ class Base:
         """What is wrong or odd about `choice`."""
         key = self._key(choice)
         if key not in self._found:
-            error = self._first_error(choice)
-            warnings: list[AllocationError] = []
-            if error is None and self.has_engines:
-                warnings = layout_warnings(self._experiment(choice), self._model)
-            found = Found(error.code if error else "", self.has_engines, tuple(warnings))
+            found = self._find(choice)
             self._found[self._key(choice)] = found
         else:
             found = self._found[key]
         self.has_engines = found.has_engines
         return found
+
+    def _find(self, choice: Choice) -> Found:
+        error = self._first_error(choice)
+        if error is not None or not self.has_engines:
+            return Found(error.code if error else "", self.has_engines)
+        facts, warnings = layout_report(self._experiment(choice), self._options)
+        estimate = JobEstimate.of(facts)
+        refused = estimate.refusal()
+        code = refused.code if refused else ""
+        return Found(code, self.has_engines, tuple(warnings), estimate)
 
     def shown(self, error: AllocationError) -> AllocationError:
         """`error` without what the config takes from the environment."""
@@ -101,6 +116,9 @@ class Base:
     def first_error(self, choice: Choice) -> AllocationError:
         """The first error of the plan of a combination that has one."""
         error = self._first_error(choice)
+        if error is None:
+            estimate = self.found(choice).estimate
+            error = estimate.refusal() if estimate else None
         assert error is not None
         return self.shown(error)
 

@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from areal_conf.config.overrides import for_hydra
 from areal_conf.config.tree import Place, Source
 from areal_conf.errors import AllocationError, clip, counted
+from areal_conf.estimate.cards import read_card
 from areal_conf.model import read_model
+from areal_conf.planning.options import PlanOptions
 from areal_conf.planning.rules.models import AUTO
 from areal_conf.spec.allocation import ModelAllocation, looks_like_spec
 from areal_conf.sweeps.axes import Axis, Choice, SweepError, Value
-from areal_conf.sweeps.base import Base, IdleEngineError
+from areal_conf.sweeps.base import Base, Found, IdleEngineError
+from areal_conf.sweeps.estimates import JobEstimate, Order, ordered
 from areal_conf.sweeps.trial_names import TrialNames
 
 if TYPE_CHECKING:
@@ -41,11 +44,13 @@ class Report:
 
     Attributes:
         total: how many there are.
+        left: how many can run and are left out by `best`.
         pruned: code to how many cannot run for it, and the first of them.
         warned: code of a layout's warning to how many run in spite of it, and the first of them.
     """
 
     total: int = 0
+    left: int = 0
     warned: dict[str, tuple[int, AllocationError]] = field(default_factory=dict)
     pruned: dict[str, tuple[int, AllocationError]] = field(default_factory=dict)
 
@@ -65,7 +70,9 @@ class Report:
     def lines(self) -> Iterator[str]:
         """What is said before the start."""
         out = self.total - self.kept
-        yield f"{counted(self.total, 'combination')}, {out} pruned, {self.total - out} to run"
+        run = self.total - out - self.left
+        best = f", the best {run} of {run + self.left} to run" if self.left else f", {run} to run"
+        yield f"{counted(self.total, 'combination')}, {out} pruned{best}"
         for code, (count, first) in sorted(self.pruned.items()):
             yield f"{code}, {count} pruned, such as {first.path}: {first.message}"
         for code, (count, first) in sorted(self.warned.items()):
@@ -87,11 +94,15 @@ class Job(NamedTuple):
         fresh: whether it has a value that no job before it has: its config is composed once before
             the start, to find what cannot be composed.
         planned: whether it has a plan: the config of an app without engines has none.
+        estimate: its layouts, and what the estimates say; None without a plan.
+        warnings: codes of what is odd about its layouts.
     """
 
     overrides: list[str]
     fresh: bool
     planned: bool
+    estimate: JobEstimate | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class LayoutSweep:
@@ -102,6 +113,11 @@ class LayoutSweep:
         compose: composes a config from overrides.
         root: dotted path of the package that holds the experiment.
         model: a model config to hold layouts to, as `areal_conf.plan` takes it.
+        gpu: the card that memory and time are estimated for; None: the one of ``areal_plan``.
+
+    Raises:
+        AllocationError: AC710 or AC309 where there is no such card.
+        OSError: a model config that was named is missing or cannot be read.
     """
 
     def __init__(
@@ -110,31 +126,40 @@ class LayoutSweep:
         compose: Callable[[list[str]], DictConfig],
         root: str = "",
         model: Any = None,
+        gpu: Any = None,
     ) -> None:
         self.axes = axes
         self.report = Report()
         self.model = model if model is None or model == AUTO else _facts(model)
         self._compose = compose
-        self._root = root
+        card = None if gpu is None else read_card(gpu)
+        self._options = PlanOptions(root, model=self.model, gpu=card)
         self._bases: dict[tuple[str, ...], Base] = {}
         self._expanded = 0
 
-    def jobs(self, on_invalid: OnInvalid = "prune", on_warning: OnWarning = "keep") -> list[Job]:
-        """Every combination that can run, in the order of the sweep.
+    def jobs(
+        self,
+        on_invalid: OnInvalid = "prune",
+        on_warning: OnWarning = "keep",
+        order: Order = "given",
+        best: int | None = None,
+    ) -> list[Job]:
+        """Every combination that can run, in the order of the sweep or of the estimates.
 
         Args:
             on_invalid: whether one that cannot run is left out, or refuses the sweep.
             on_warning: whether one whose layouts are warned of runs, or is left out.
+            order: see `areal_conf.sweeps.estimates.ordered`.
+            best: how many run, the first ones of that order; None: all.
 
         Raises:
             SweepError: where a pattern is wrong, nothing is left (AC603), a combination cannot
-                run and `on_invalid` is error (AC604), two jobs would have one name (AC605), or
-                patterns mean more than `MAX_EXPANDED` (AC606).
+                run and `on_invalid` is error (AC604), two jobs would have one name (AC605),
+                patterns mean more than `MAX_EXPANDED` (AC606), or nothing is known to order by
+                (AC708).
         """
-        jobs: list[Job] = []
+        kept: list[tuple[Base, Choice, Found]] = []
         seen: set[Any] = set()
-        names = TrialNames(self.axes, self._root)
-        fresh: set[tuple[int, str]] = set()
         for base, choice in self._combinations():
             self.report.total += 1
             found = base.found(choice)
@@ -148,14 +173,42 @@ class LayoutSweep:
                 continue
             for code, example in warnings.items():
                 self.report.warn(code, example)
+            kept.append((base, choice, found))
+        if self.report.pruned and (on_invalid == "error" or not kept):
+            raise self._refusal(bool(kept))
+        if order != "given":
+            kept = self._in_order(kept, order)
+        self.report.left = len(kept) - len(kept[:best])
+        return list(self._made(kept[:best]))
+
+    @staticmethod
+    def _in_order(
+        kept: list[tuple[Base, Choice, Found]], order: Order
+    ) -> list[tuple[Base, Choice, Found]]:
+        estimates = [found.estimate or JobEstimate({}, 0, {}) for _, _, found in kept]
+        known = [x.time if order == "time" else x.most for x in estimates]
+        if not any(one is not None for one in known):
+            raise SweepError(
+                "AC708",
+                f"no job has an estimate of its {order} to order by",
+                path="hydra.sweeper.order",
+                hint="name the card and the model: hydra.sweeper.gpu=H100 "
+                "hydra.sweeper.model=config.json",
+            )
+        return [kept[n] for n in ordered(estimates, order)]
+
+    def _made(self, kept: list[tuple[Base, Choice, Found]]) -> Iterator[Job]:
+        names = TrialNames(self.axes, self._options.root)
+        fresh: set[tuple[int, str]] = set()
+        for number, (base, choice, found) in enumerate(kept):
             overrides = self._overrides(choice)
-            names.give(overrides, base, choice, len(jobs))
+            base.has_engines = found.has_engines
+            names.give(overrides, base, choice, number)
             new = {(i, self._kind(i, value)) for i, value in enumerate(choice)} - fresh
             fresh |= new
-            jobs.append(Job(overrides, bool(new) or not jobs, base.has_engines))
-        if self.report.pruned and (on_invalid == "error" or not jobs):
-            raise self._refusal(jobs)
-        return jobs
+            codes = tuple(dict.fromkeys(warning.code for warning in found.warnings))
+            composed_first = bool(new) or number == 0
+            yield Job(overrides, composed_first, found.has_engines, found.estimate, codes)
 
     # -- combinations ----------------------------------------------------------------------
 
@@ -206,7 +259,7 @@ class LayoutSweep:
                     break
                 places[i] = place
             else:
-                self._bases[key] = base = Base(source, places, self._root, self.model, self.axes)
+                self._bases[key] = base = Base(source, places, self._options, self.axes)
                 return base
             self._bases.clear()
 
@@ -259,12 +312,12 @@ class LayoutSweep:
             hint="leave more sizes open, or give the pattern a number of GPUs (@8)",
         )
 
-    def _refusal(self, jobs: list[Job]) -> SweepError:
+    def _refusal(self, some_run: bool) -> SweepError:
         report = self.report
         others = tuple(first for _, (_, first) in sorted(report.pruned.items()))
         counts = ", ".join(f"{code} {n}" for code, (n, _) in sorted(report.pruned.items()))
         out = report.total - report.kept
-        if jobs:
+        if some_run:
             message = f"{out} of {counted(report.total, 'combination')} cannot run ({counts})"
             hint = "mend them, or write hydra.sweeper.on_invalid=prune to run the others"
             return SweepError("AC604", message, hint=hint, others=others)

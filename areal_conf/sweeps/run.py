@@ -6,9 +6,12 @@ that need the same are launched together, with nodes and GPUs of their own plan.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import os
+import socket
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -17,10 +20,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from areal_conf.config.view import is_mapping, is_unset
 from areal_conf.errors import AllocationError, clip, counted, wrong_type
+from areal_conf.estimate.cards import Card, read_card
 from areal_conf.files import write_atomically
 from areal_conf.sweeps.axes import SweepError, read_axes
-from areal_conf.sweeps.combinations import Job, LayoutSweep, OnInvalid, OnWarning
+from areal_conf.sweeps.combinations import Job, LayoutSweep, OnInvalid, OnWarning, Report
+from areal_conf.sweeps.estimates import Order
+from areal_conf.sweeps.listing import listed, rows_of
 from areal_conf.sweeps.need import Need, need_of
+from areal_conf.sweeps.record import Record, RecordCallback
 
 if TYPE_CHECKING:
     from hydra.core.utils import JobReturn
@@ -58,6 +65,10 @@ class SweepRun:
         on_warning: keep combinations whose layouts are warned of, or prune them.
         root: dotted path of the package that holds the experiment.
         model: a model config to hold layouts to.
+        gpu: the card that memory and time are estimated for.
+        order: which jobs come first.
+        best: how many of them run; None: all.
+        dry: print the jobs with their estimates, and start none.
     """
 
     def __init__(
@@ -70,17 +81,26 @@ class SweepRun:
         root: str = "",
         model: Any = None,
         on_warning: OnWarning = "keep",
+        gpu: Any = None,
+        order: Order = "given",
+        best: int | None = None,
+        dry: bool = False,
     ) -> None:
         self.config = config
         self.context = context
         self.task = task
-        in_batches = type(max_batch_size) is int and max_batch_size > 0
-        if max_batch_size is not None and not in_batches:
-            raise _unusable("max_batch_size", max_batch_size, "a whole number from 1, or null")
-        if on_invalid not in get_args(OnInvalid):
-            raise _unusable("on_invalid", on_invalid, " or ".join(get_args(OnInvalid)))
-        if on_warning not in get_args(OnWarning):
-            raise _unusable("on_warning", on_warning, " or ".join(get_args(OnWarning)))
+        for name, number in (("max_batch_size", max_batch_size), ("best", best)):
+            if number is not None and not (type(number) is int and number > 0):
+                raise _unusable(name, number, "a whole number from 1, or null")
+        for name, word, words in (
+            ("on_invalid", on_invalid, get_args(OnInvalid)),
+            ("on_warning", on_warning, get_args(OnWarning)),
+            ("order", order, get_args(Order)),
+        ):
+            if word not in words:
+                raise _unusable(name, word, " or ".join(words))
+        if not isinstance(dry, bool):
+            raise _unusable("dry", dry, "true or false")
         if not isinstance(root, str):
             raise _unusable("root", root, "the dotted path of a package")
         self.max_batch_size = max_batch_size
@@ -88,6 +108,11 @@ class SweepRun:
         self.on_warning: OnWarning = on_warning
         self.root = root
         self.model = model
+        self.gpu = gpu
+        self.order: Order = order
+        self.best = best
+        self.dry = dry
+        self._report: Report | None = None
         self._needs: dict[str, Need] = {}
 
     def run(self, arguments: Sequence[str]) -> list[Sequence[JobReturn]]:
@@ -97,27 +122,69 @@ class SweepRun:
             SweepError: where the sweep is not started.
         """
         jobs = self._jobs(arguments)
+        if self.dry:
+            for line in listed(jobs):
+                print(line)
+            return []
         self._save()
         self._warn_of_one_directory(len(jobs))
         size = self.max_batch_size or len(jobs)
-        launch = self._launch_grouped if self._kind() else self._launch_together
         returns = []
-        for first in range(0, len(jobs), size):
-            batch = jobs[first : first + size]
-            for job in batch:
-                if job.fresh:
-                    self._compose(job.overrides)
-            results = launch(batch, first)
-            self._report(batch, results, first)
-            returns.append(results)
+        with self._record(jobs).kept() as record, self._noting(record):
+            for first in range(0, len(jobs), size):
+                batch = jobs[first : first + size]
+                for job in batch:
+                    if job.fresh:
+                        self._compose(job.overrides)
+                results = self._launch(batch, first, record)
+                for i, result in enumerate(results):
+                    record.end(first + i, result)
+                record.refresh()
+                self._report_failures(batch, results, first)
+                returns.append(results)
         return returns
+
+    def _record(self, jobs: list[Job]) -> Record:
+        assert self._report is not None
+        left_out = {code: count for code, (count, _) in sorted(self._report.pruned.items())}
+        process = {"host": socket.gethostname(), "pid": os.getpid()}
+        about = {
+            "started": time.time(),
+            "process": process,
+            "order": self.order,
+            "combinations": self._report.total,
+            "left_out": left_out,
+        }
+        return Record(Path(self.config.hydra.sweep.dir), about, rows_of(jobs))
+
+    @contextlib.contextmanager
+    def _noting(self, record: Record) -> Iterator[None]:
+        """Let each job note its start and end, wherever it runs."""
+        callbacks = getattr(getattr(self.context, "callbacks", None), "callbacks", None)
+        if not isinstance(callbacks, list):
+            yield
+            return
+        callback = RecordCallback(str(record.directory))
+        callbacks.append(callback)
+        try:
+            yield
+        finally:
+            callbacks.remove(callback)
+
+    def _launch(self, batch: list[Job], first: int, record: Record) -> Sequence[JobReturn]:
+        if self._kind():
+            return self._launch_grouped(batch, first, record)
+        for i in range(len(batch)):
+            record.number(first + i, first + i)
+        return self._launch_together(batch, first)
 
     def _jobs(self, arguments: Sequence[str]) -> list[Job]:
         try:
             axes = read_axes(arguments, self.context.config_loader)
-            sweep = LayoutSweep(axes, self._compose, self.root, self.model)
+            sweep = LayoutSweep(axes, self._compose, self.root, self.model, self._card())
+            self._report = sweep.report
             try:
-                return sweep.jobs(self.on_invalid, self.on_warning)
+                return sweep.jobs(self.on_invalid, self.on_warning, self.order, self.best)
             finally:
                 for line in sweep.report.lines():
                     log.info(line)
@@ -129,6 +196,12 @@ class SweepRun:
             message = f"the model cannot be read: {clip(str(error), 300)}"
             hint = "name a Hugging Face config.json, or its directory"
             raise SweepError("AC421", message, hint=hint, path="hydra.sweeper.model") from None
+
+    def _card(self) -> Card | None:
+        try:
+            return None if self.gpu is None else read_card(self.gpu)
+        except AllocationError as error:
+            raise SweepError.because(error, "hydra.sweeper.gpu") from None
 
     def _compose(self, overrides: list[str]) -> DictConfig:
         return self.context.config_loader.load_sweep_config(self.config, overrides)
@@ -178,7 +251,7 @@ class SweepRun:
         return Plugins.instance().instantiate_launcher(self.context, task, config)
 
     @staticmethod
-    def _report(batch: list[Job], results: Sequence[JobReturn], first: int) -> None:
+    def _report_failures(batch: list[Job], results: Sequence[JobReturn], first: int) -> None:
         """Log each job that failed with its overrides, then raise what the first one raised."""
         from hydra.core.utils import JobStatus
 
@@ -203,7 +276,7 @@ class SweepRun:
         ray = launcher.get("ray")
         return "ray" if isinstance(ray, dict) and "remote" in ray else None
 
-    def _launch_grouped(self, batch: list[Job], first: int) -> Sequence[JobReturn]:
+    def _launch_grouped(self, batch: list[Job], first: int, record: Record) -> Sequence[JobReturn]:
         """Launch the jobs grouped by need, all groups at once.
 
         Within a batch, jobs are numbered group by group; results are in the order of the sweep.
@@ -213,7 +286,10 @@ class SweepRun:
             need = self._need(job.overrides) if job.planned else None
             groups.setdefault(need, []).append(i)
         launches = []
+        start = first
         for need, members in groups.items():
+            for place, i in enumerate(members):
+                record.number(start + i, first + place)
             launcher = self._launcher_for(need) if need else self._stock
             if need:
                 log.info(f"{counted(len(members), 'job')} on {_shown(need)}")

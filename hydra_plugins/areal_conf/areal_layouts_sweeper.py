@@ -26,6 +26,12 @@ class ArealLayoutsSweeper(Sweeper):
             leaves them out.
         root: dotted path of the package that holds the experiment.
         model: a Hugging Face ``config.json`` to hold layouts to; ``auto``; or one for each engine.
+        gpu: the card that memory and time are estimated for: ``H100``, or its GiB. What does not
+            fit it is left out.
+        order: ``given``; ``time``: the fastest first, by the estimate; ``memory``: the emptiest GPU
+            first.
+        best: how many jobs run, the first ones of that order; None for all.
+        dry: print the jobs with their estimates, and start none.
     """
 
     def __init__(
@@ -36,6 +42,10 @@ class ArealLayoutsSweeper(Sweeper):
         root: str = "",
         model: Any = None,
         on_warning: Literal["keep", "prune"] = "keep",
+        gpu: Any = None,
+        order: Literal["given", "time", "memory"] = "given",
+        best: int | None = None,
+        dry: bool = False,
     ) -> None:
         self.params = params
         self.options = {
@@ -44,6 +54,10 @@ class ArealLayoutsSweeper(Sweeper):
             "on_warning": on_warning,
             "root": root,
             "model": model,
+            "gpu": gpu,
+            "order": order,
+            "best": best,
+            "dry": dry,
         }
         self.config: DictConfig | None = None
         self.hydra_context: HydraContext | None = None

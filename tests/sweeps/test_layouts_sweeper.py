@@ -52,6 +52,12 @@ def test_params_come_before_the_command_line(monkeypatch: pytest.MonkeyPatch) ->
         ("params=5", "hydra.sweeper.params: AC309"),
         ("max_batch_size=x", "hydra.sweeper.max_batch_size: AC309"),
         ("max_batch_size=-1", "hydra.sweeper.max_batch_size: AC309"),
+        ("on_warning=drop", "hydra.sweeper.on_warning: AC309"),
+        ("order=fast", "hydra.sweeper.order: AC309"),
+        ("order=time", "hydra.sweeper.order: AC708"),
+        ("best=0", "hydra.sweeper.best: AC309"),
+        ("dry=5", "hydra.sweeper.dry: AC309"),
+        ("gpu=Q9000", "hydra.sweeper.gpu: AC710"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(tmp_path: Path, option: str, said: str) -> None:

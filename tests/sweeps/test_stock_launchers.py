@@ -39,7 +39,10 @@ def test_layouts_run_in_the_order_of_the_sweep(launcher: str, module: str, tmp_p
     ran = [json.loads((tmp_path / job / "process0.json").read_text()) for job in "01"]
     assert [job["backend"] for job in ran] == ["fsdp:d8", "fsdp:d4"], done.stderr
     assert done.returncode == 1
-    assert "job 1 failed: actor.backend=fsdp\\:d4" in done.stdout
+    assert "job 1 failed: actor.backend=fsdp:d4" in done.stdout
+    rows = json.loads((tmp_path / "layouts.json").read_text())["jobs"]
+    assert [row["state"] for row in rows] == ["completed", "failed"]
+    assert all(row["seconds"] is not None for row in rows)
 
 
 @pytest.mark.skipif(not SUBMITIT, reason="no launcher: pip install 'areal-conf[submitit]'")

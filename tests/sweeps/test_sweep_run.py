@@ -187,7 +187,7 @@ def test_a_failing_job_is_reported_with_its_layout(
     Launched(monkeypatch, fails="fsdp:d2t2")
     with pytest.raises(ValueError, match="broken"):
         run(LAYOUTS, launcher=SLURM)
-    assert r"job 4 failed: actor.backend=fsdp\:d2t2: ValueError('broken')" in caplog.messages
+    assert "job 4 failed: actor.backend=fsdp:d2t2: ValueError('broken')" in caplog.messages
 
 
 def test_needs_ask_for_the_gpus_of_a_node(

@@ -513,6 +513,96 @@ def test_two_jobs_of_one_name_are_refused() -> None:
     assert "leave trial_name out" in error.hint
 
 
+# -- estimates ----------------------------------------------------------------------------------
+
+QWEN = {
+    "model_type": "qwen2",
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 28,
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "vocab_size": 152064,
+}
+TRAINING: dict[str, Any] = {
+    "cluster": {"n_nodes": 1, "n_gpus_per_node": 8},
+    "scheduler": {"type": "local"},
+    "actor": {
+        "backend": "fsdp:d8",
+        "mb_spec": {"max_tokens_per_mb": 8192},
+        "gradient_checkpointing": True,
+        "optimizer": {"type": "adam"},
+    },
+}
+LAYOUTS = "actor.backend=fsdp:d8,fsdp:d4t2,fsdp:d2t4,megatron:d8,megatron:d4t2,megatron:d2t4"
+
+
+def estimated(*arguments: str, gpu: Any = "H100", **options: Any) -> tuple[LayoutSweep, list[str]]:
+    made, _ = sweep(*arguments, config=TRAINING, model=QWEN, gpu=gpu)
+    return made, [plain(*job.overrides).partition("=")[2] for job in made.jobs(**options)]
+
+
+def test_layouts_that_do_not_fit_the_card_are_pruned() -> None:
+    made, found = estimated("actor.backend=fsdp:d1,fsdp:d8", gpu=24)
+    assert found == ["fsdp:d8"]
+    assert made.report.pruned["AC701"][0] == 1
+    error = made.report.pruned["AC701"][1]
+    assert "actor does not fit" in error.message
+    assert "actor.backend=fsdp:d1" in str(error.path)
+
+
+def test_the_emptiest_gpu_comes_first_by_memory() -> None:
+    made, found = estimated(LAYOUTS, order="memory")
+    most = [job.estimate.most for job in made.jobs(order="memory") if job.estimate]
+    assert most == sorted(x for x in most if x is not None)
+    assert set(found) == set(LAYOUTS.partition("=")[2].split(","))
+
+
+def test_by_time_backends_take_turns() -> None:
+    made, found = estimated(LAYOUTS, order="time")
+    assert [layout.partition(":")[0] for layout in found] == ["fsdp", "megatron"] * 3
+    jobs = {plain(*job.overrides).partition("=")[2]: job.estimate for job in made.jobs()}
+    for backend in ("fsdp", "megatron"):
+        own = [jobs[x] for x in found if x.startswith(backend)]
+        keys = [(x.verdict == "may", x.time) for x in own if x is not None]
+        assert keys == sorted(keys)
+
+
+def test_the_best_run_and_are_named_in_their_order() -> None:
+    config = {**TRAINING, "experiment_name": "e", "trial_name": "t"}
+    made, _ = sweep(LAYOUTS, config=config, model=QWEN, gpu="H100")
+    jobs = made.jobs(order="memory", best=2)
+    assert [job.overrides[1] for job in jobs] == ["trial_name=t_0", "trial_name=t_1"]
+    assert "the best 2 of 6 to run" in next(made.report.lines())
+    assert len(made.jobs(best=100)) == 6
+
+
+def test_the_card_of_the_config_counts() -> None:
+    config = {**TRAINING, "areal_plan": {"gpu": 24}}
+    made, _ = sweep("actor.backend=fsdp:d1,fsdp:d8", config=config, model=QWEN)
+    assert len(made.jobs()) == 1
+
+
+def test_nothing_to_order_by() -> None:
+    made, _ = sweep("actor.backend=fsdp:d8,fsdp:d4t2", config=TRAINING)
+    error = refused(lambda: made.jobs(order="time"))
+    assert error.code == "AC708"
+    assert "hydra.sweeper.gpu=H100" in error.hint
+
+
+def test_settings_of_memory_that_are_swept_count() -> None:
+    config = {**TRAINING, "actor": {**TRAINING["actor"], "backend": "fsdp:d8"}}
+    made, _ = sweep(
+        "actor.mb_spec.max_tokens_per_mb=1024,65536", config=config, model=QWEN, gpu="H100"
+    )
+    small, large = (job.estimate for job in made.jobs())
+    assert small is not None
+    assert large is not None
+    assert small.most is not None
+    assert large.most is not None
+    assert small.most < large.most
+
+
 # -- size ---------------------------------------------------------------------------------------
 
 
