@@ -62,7 +62,7 @@ class ArealConfigSource(ConfigSource):
                 config=OmegaConf.create(callback),
                 path=self.full_path(),
                 provider=self.provider,
-                header={},
+                header={"package": None},
             )
         name = self._name(config_path)
         if name is None:
