@@ -84,7 +84,7 @@ CODES: dict[str, str] = {
     "AC409": "pipeline parallelism with tied embeddings",
     "AC410": "context parallelism with a vision-language model",
     "AC411": "context parallelism with linear attention",
-    "AC412": "tensor parallelism does not divide linear attention or state-space layers (megatron)",
+    "AC412": "linear attention or state-space layers do not split (megatron)",
     "AC413": "tensor parallelism does not divide the inner size of an MLP",
     "AC414": "tensor parallelism does not divide the padded vocabulary",
     "AC415": "tensor parallelism cuts the blocks of quantised weights",

@@ -12,7 +12,8 @@ from typing import Any
 from areal_conf.errors import AllocationError, clip, wrong_type
 from areal_conf.model.hub import cached_config, download, is_hub_id
 from areal_conf.model.known import class_defaults, known_model
-from areal_conf.model.sizes import Quantization, read_sizes
+from areal_conf.model.quantization import Quantization
+from areal_conf.model.sizes import NO_ATTENTION, read_sizes
 
 MAX_CONFIG_BYTES = 16 * 2**20
 """Largest config.json that is read; real ones have some kilobytes."""
@@ -29,7 +30,7 @@ class ModelFacts:
     """What the rules need to know of a model. For vision-language models: of its language part.
 
     Attributes:
-        heads: attention heads of one layer.
+        heads: attention heads of one layer; 0 where no layer attends, and no key/value heads.
         kv_heads: key/value heads of one layer (`heads` where the model has no groups).
         layers: transformer layers.
         experts: routed experts of one MoE layer; 0 for a dense model.
@@ -59,7 +60,11 @@ class ModelFacts:
         quantization: how the weights are quantised, None where they are not.
         vision_heads: attention heads of the vision tower.
         linear_key_heads, linear_value_heads: heads of linear attention (gated delta net).
+        linear_norm_groups: groups of the norm behind linear attention (Bailing).
         mamba_heads, mamba_groups: heads and groups of state-space layers.
+        mamba_inner: inner size of state-space layers without heads (Mamba-1).
+        other_heads: heads and key/value heads of layers that have others than most do.
+        vision_type: ``model_type`` of the vision tower; empty where not said.
         dtype: type of the weights, empty where not said.
         model_type: the architecture, as ``model_type`` of the config; empty where not said.
         source: where the facts were read, for messages.
@@ -100,6 +105,10 @@ class ModelFacts:
     linear_value_heads: int | None = None
     mamba_heads: int | None = None
     mamba_groups: int | None = None
+    mamba_inner: int | None = None
+    linear_norm_groups: int | None = None
+    other_heads: tuple[int, int] | None = None
+    vision_type: str = ""
     dtype: str = ""
     model_type: str = ""
     source: str = ""
@@ -112,6 +121,7 @@ class ModelFacts:
             self.linear_value_heads,
             self.mamba_heads,
             self.mamba_groups,
+            self.mamba_inner,
         )
         return tuple(size for size in sizes if size)
 
@@ -123,6 +133,8 @@ class ModelFacts:
             (self.linear_value_heads, "linear value heads"),
             (self.mamba_heads, "state-space heads"),
             (self.mamba_groups, "state-space groups"),
+            (self.mamba_inner, "state-space columns"),
+            (self.linear_norm_groups, "groups of the norm"),
         )
         return ", ".join(f"{size} {name}" for size, name in named if size)
 
@@ -132,6 +144,7 @@ class ModelFacts:
         named = (
             (self.intermediate, "MLP columns"),
             (self.expert_intermediate, "columns of an expert"),
+            (self.shared_intermediate, "columns of the shared experts"),
         )
         return ", ".join(f"{size} {name}" for size, name in named if size)
 
@@ -148,16 +161,24 @@ _LANGUAGE_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_c
 """Where multi-modal configs keep their language model, in this order of preference."""
 
 _FIELDS: dict[str, tuple[str, ...]] = {
-    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "heads": (
+        "num_attention_heads",
+        "n_head",
+        "n_heads",
+        "num_heads",
+        "attention_heads",
+        "num_query_heads",
+    ),
     "kv_heads": (
         "num_key_value_heads",
         "num_kv_heads",
         "n_head_kv",
         "multi_query_group_num",
         "num_attention_groups",
+        "num_query_groups",
         "kv_n_heads",
     ),
-    "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
+    "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "num_transformer_layers"),
     "experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
     "expert_intermediate": ("moe_intermediate_size", "expert_ffn_hidden_size"),
     "intermediate": ("intermediate_size",),
@@ -174,6 +195,16 @@ _LISTED = ("heads", "kv_heads", "experts", "expert_intermediate", "intermediate"
 """Facts that may be a list, with one number for each layer or for text and images."""
 
 _NESTED_NAMES = {"expert_intermediate": ("ffn_hidden_size",)}
+
+_OTHER_HEADS = (
+    ("swa_num_attention_heads", "num_sliding_attention_heads"),
+    ("swa_num_key_value_heads", "num_sliding_attention_groups", "num_global_key_value_heads"),
+)
+"""Heads, and key/value heads, of layers that have others than most do (MiMo, Step, Gemma 4)."""
+
+_OF_TYPE = {"longcat_flash": {"layers": "num_layers"}}
+"""Types in which a fact goes by another of its names first: num_hidden_layers of LongCat counts the
+attention sub-layers, two of each layer (vllm/transformers_utils/model_arch_config_convertor.py)."""
 
 _DEFAULTS: dict[str, dict[str, int]] = {
     "qwen2_vl": {"kv_heads": 8},
@@ -259,7 +290,7 @@ def _unreadable(path: Path, what: str) -> AllocationError:
 def _facts(config: Mapping[str, Any], source: str) -> ModelFacts:
     chain = _language_chain(config)
     read = _Reader(chain, source)
-    heads, layers = read.required("heads"), read.required("layers")
+    heads, layers = read.heads(), read.required("layers")
     experts = read.number("experts", least=0) or 0
     experts = experts if experts > 1 else 0
     inner = read.expert_intermediate() if experts else None
@@ -273,6 +304,7 @@ def _facts(config: Mapping[str, Any], source: str) -> ModelFacts:
         max_positions=read.number("max_positions"),
         tied_embeddings=read.tied(),
         vision=any(isinstance(part.get("vision_config"), Mapping) for part in chain),
+        other_heads=read.other_heads(heads),
         kv_lora_rank=read.number("kv_lora_rank", least=0) or None,
         model_type=read.model_type(chain[-1]),
         source=source,
@@ -322,8 +354,10 @@ class _Reader:
 
     def find(self, fact: str) -> tuple[str, Any] | None:
         """The first name of `fact` that is there, and its value; inner sections first."""
+        first = _OF_TYPE.get(self.model_type(self.chain[0]), {}).get(fact)
+        names = (first, *_FIELDS[fact]) if first else _FIELDS[fact]
         for part in self.chain:
-            for name in _FIELDS[fact]:
+            for name in names:
                 if name in part:
                     return name, part[name]
         for part in self.chain:
@@ -366,7 +400,15 @@ class _Reader:
             )
         return value
 
+    def heads(self) -> int:
+        """Attention heads; 0 where no layer attends (Mamba)."""
+        if NO_ATTENTION.intersection(map(self.model_type, self.chain)):
+            return 0
+        return self.required("heads")
+
     def kv_heads(self, heads: int) -> int:
+        if not heads:
+            return 0
         single = self.single_group()
         if single:
             return 1
@@ -376,6 +418,18 @@ class _Reader:
         if value is None or (self.find("kv_heads") is None and heads % value):
             return heads
         return value
+
+    def other_heads(self, heads: int) -> tuple[int, int] | None:
+        """Heads and key/value heads of the layers with a window, or of those without (Gemma 4)."""
+        found = [self.first(names) for names in _OTHER_HEADS]
+        if not any(found):
+            return None
+        return found[0] or heads, found[1] or self.kv_heads(heads)
+
+    def first(self, names: tuple[str, ...]) -> int | None:
+        """The first of `names` whose value is a number over 0."""
+        values = (part.get(name) for part in self.chain for name in names)
+        return next((v for v in values if type(v) is int and 0 < v <= MAX_NUMBER), None)
 
     def single_group(self) -> bool | None:
         """Whether a flag says multi-query attention (Falcon, StarCoder); None where none does.

@@ -47,12 +47,17 @@ _CLASSES = Path(__file__).with_name("class_defaults.json")
 
 _REMOTE_TYPES = frozenset(
     {
-        "RefinedWeb", "RefinedWebModel", "baichuan", "chatglm", "deepseek_vl_v2", "ernie4_5_moe_vl",
-        "gpt", "hunyuan", "internlm", "internlm2", "internlm3", "internvl_chat", "kimi_k2",
-        "kimi_k25", "kimi_linear", "kimi_vl", "llama_nemotron", "mimo", "mimo_v2", "mimo_v2_flash",
-        "minicpm", "minicpm3", "minicpmv", "minicpmo", "nemotron-nas", "openelm", "orion", "ovis",
-        "phi3small", "phi3_v", "plamo2", "qwen", "skywork", "step3p5", "step3_vl", "telechat",
-        "xverse",
+        "RefinedWeb", "RefinedWebModel", "NemotronH_Nano_VL_V2", "arctic", "bagel",
+        "bailing_moe", "bailing_moe_v2", "baichuan", "chatglm", "deepseek_vl_v2", "deepseek-ocr",
+        "dots_ocr", "dots_vlm", "ernie4_5_moe_vl", "gpt", "grok-1", "grok-2", "h2ovl_chat",
+        "hunyuan", "intern_s2_preview", "internlm", "internlm2", "internlm3", "interns1",
+        "internvl_chat", "isaac", "keye", "KeyeVL1_5", "kimi_k2", "kimi_k25", "kimi_k3",
+        "kimi_linear", "kimi_vl", "llama_nemotron", "mimo", "mimo_v2", "mimo_v2_flash", "mimovl",
+        "minicpm", "minicpm3", "minicpmo", "minicpmv", "minimax_m1", "minimax_text_01",
+        "moondream3", "nemotron-nas", "NVLM_D", "openelm", "opencua", "openvla", "orion", "ovis",
+        "pangu_ultra_moe", "phi3_v", "phi3small", "phi4mm", "plamo2", "plamo3", "qwen",
+        "skywork", "skywork_chat", "solar", "step3_text", "step3_vl", "step3p5", "step5",
+        "telechat", "teleflm", "xverse",
     }
 )  # fmt: skip
 """Model types of code beside the checkpoint that vLLM or SGLang serve (vllm/model_executor/models,

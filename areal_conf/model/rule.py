@@ -23,7 +23,7 @@ class Settings(NamedTuple):
         expert_groups: groups of a server's ranks that hold different experts whole: SGLang's
             ``ep_size``; 0 for all ranks (vLLM's ``enable_expert_parallel``).
         vision_split: whether the vision tower is split over t; not so with vLLM's
-            ``mm_encoder_tp_mode: data``.
+            ``mm_encoder_tp_mode: data`` and SGLang's ``mm_enable_dp_encoder``.
     """
 
     context_length: int | None = None

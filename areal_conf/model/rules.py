@@ -239,7 +239,7 @@ def _vision_over_c(s: Sizes, m: ModelFacts, x: Settings) -> bool:
 )
 def _kv_replicated(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     """Copies of key/value heads cost memory: the KV cache of a rank stops shrinking with t."""
-    return x.attention_ranks(s) > m.kv_heads and m.kv_lora_rank is None
+    return x.attention_ranks(s) > m.kv_heads > 0 and m.kv_lora_rank is None
 
 
 @rule(
@@ -253,7 +253,7 @@ def _kv_replicated(s: Sizes, m: ModelFacts, x: Settings) -> bool:
 )
 def _kv_replicated_over_c(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     """Ulysses repeats key/value heads before its all-to-all."""
-    return s.c * s.t > m.kv_heads
+    return s.c * s.t > m.kv_heads > 0
 
 
 @rule(
@@ -403,6 +403,38 @@ def _linear_attention_over_c(s: Sizes, m: ModelFacts, x: Settings) -> bool:
 def _recurrent_heads_over_t(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     """Every rank computes whole heads, and Megatron-LM does not copy groups."""
     return any(number % s.t for number in m.recurrent_sizes)
+
+
+@rule(
+    "AC413",
+    "t",
+    "t divides the inner size of dense MLPs and shared experts",
+    message="{m.mlp_sizes} do not split over t{s.t}",
+    advice="t must divide the inner sizes; those of routed experts go by t of ffn",
+    sources={
+        "megatron": "megatron/core/extensions/transformer_engine.py, "
+        "TELayerNormColumnParallelLinear.__init__"
+    },
+)
+def _mlp_over_t(s: Sizes, m: ModelFacts, x: Settings) -> bool:
+    """Column-parallel layers hold whole columns on each rank (``divide``)."""
+    return any(matrix.size % matrix.ranks for matrix in server_rules.dense_matrices(s, m))
+
+
+@rule(
+    "AC412",
+    "c",
+    "c splits or copies the groups of the state space of a tensor rank, and divides its heads",
+    message="{m.recurrent_heads} over t{s.t} do not split over c{s.c}",
+    advice="t x c must divide the heads, and c the groups of a tensor rank or be a multiple",
+    sources={"megatron": "megatron/core/ssm/mamba_context_parallel.py, MambaContextParallel"},
+)
+def _state_space_over_c(s: Sizes, m: ModelFacts, x: Settings) -> bool:
+    """Heads go over c; groups are split, or copied where c is a multiple of them."""
+    if m.mamba_heads and m.mamba_heads % s.t == 0 and m.mamba_heads // s.t % s.c:
+        return True
+    groups = m.mamba_groups // s.t if m.mamba_groups and m.mamba_groups % s.t == 0 else s.c
+    return groups % s.c != 0 and s.c % groups != 0
 
 
 @rule(

@@ -6,10 +6,12 @@ what they lack. Types of models whose class says what no key does are listed as 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from areal_conf.model.known import class_defaults
+from areal_conf.model.quantization import read_quantization
 
 Chain = list[Mapping[str, Any]]
 """The sections of a config that describe the language model, innermost first."""
@@ -103,7 +105,15 @@ _DEFAULTS: dict[str, dict[str, int]] = {
 _NAMES: dict[str, tuple[str, ...]] = {
     "vocabulary": ("vocab_size", "padded_vocab_size"),
     "head_dim": ("head_dim", "attention_head_dim", "kv_channels"),
-    "intermediate": ("intermediate_size_mlp", "intermediate_size", "ffn_hidden_size", "n_inner"),
+    "intermediate": (
+        "intermediate_size_mlp",  # Llama 4 and those below: intermediate_size is an expert's
+        "dense_intermediate_size",
+        "prefix_dense_intermediate_size",
+        "intermediate_size",
+        "ffn_hidden_size",
+        "n_inner",
+        "ffn_dim",
+    ),
     "experts_per_token": (
         "num_experts_per_tok",
         "num_experts_per_token",
@@ -111,10 +121,18 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "moe_topk",
         "top_k_experts",
     ),
-    "shared_experts": ("n_shared_experts", "num_shared_experts", "num_shared_expert"),
+    "shared_experts": (
+        "n_shared_experts",
+        "num_shared_experts",
+        "moe_num_shared_experts",
+        "num_shared_expert",
+    ),
     "shared_intermediate": (
         "shared_expert_intermediate_size",
         "moe_shared_expert_intermediate_size",
+        "shared_intermediate_size",
+        "shared_experts_intermediate_size",
+        "share_expert_dim",
     ),
     "first_dense": ("first_k_dense_replace", "num_dense_layers"),
     "q_lora_rank": ("q_lora_rank",),
@@ -126,29 +144,6 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "moe_every": ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq"),
     "full_every": ("full_attention_interval",),
 }
-
-
-class Quantization(NamedTuple):
-    """How the weights of a checkpoint are quantised.
-
-    Attributes:
-        method: as ``quant_method`` says.
-        bits: of one weight, scales included; None: not known.
-        experts_only: whether routed experts alone are quantised.
-        block: rows and columns that share a scale: (128, 128) for blocks, (1, 128) for groups
-            along the input; None: a scale for each channel or matrix, or padded.
-        left_out: parts that stay as they are: "attention", "mlp".
-    """
-
-    method: str
-    bits: float | None
-    experts_only: bool = False
-    block: tuple[int, int] | None = None
-    left_out: frozenset[str] = frozenset()
-
-    def covers(self, part: str) -> bool:
-        """Whether the matrices of ``"attention"`` or ``"mlp"`` are quantised."""
-        return part not in self.left_out
 
 
 def read_sizes(chain: Chain, layers: int, experts: int, expert_inner: int | None) -> dict[str, Any]:
@@ -171,8 +166,9 @@ def read_sizes(chain: Chain, layers: int, experts: int, expert_inner: int | None
         or _flag(chain, "mlp_bias"),
         "layer_types": kinds,
         "learned_positions": bool(types & _LEARNED_POSITIONS),
-        "quantization": _quantization(chain),
+        "quantization": read_quantization(chain),
         "vision_heads": _vision_heads(chain, types),
+        "vision_type": _vision_type(chain),
         **_recurrent(chain, types, kinds),
         "dtype": _dtype(chain),
     }
@@ -208,6 +204,8 @@ def _number(chain: Chain, fact: str, types: set[str]) -> int | None:
     if value is not None or any(name in part for part in chain for name in _NAMES[fact]):
         return None  # written, and not a number of something: null and 0 mean "none"
     found = [_DEFAULTS[kind][fact] for kind in sorted(types) if fact in _DEFAULTS.get(kind, {})]
+    if not found and fact == "head_dim":
+        found = [size for kind in sorted(types) if (size := class_defaults(kind).get(fact))]
     return found[0] if found else None
 
 
@@ -217,6 +215,9 @@ def _flag(chain: Chain, name: str) -> bool:
 
 def _moe_layers(chain: Chain, layers: int, numbers: Mapping[str, int | None]) -> int:
     """How many layers have routed experts."""
+    kinds = _find(chain, ("mlp_layer_types",))
+    if isinstance(kinds, list) and kinds:
+        return min(layers, sum(1 for kind in kinds if kind != "dense"))
     listed = _find(chain, ("moe_layers", "mlp_only_layers"))
     pattern = _find(chain, ("moe_layer_freq",))
     if isinstance(pattern, list):
@@ -243,35 +244,60 @@ def _layer_types(chain: Chain, layers: int, full_every: int | None) -> tuple[str
     return ()
 
 
+NO_ATTENTION = frozenset({"mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"})
+"""Types of which no layer attends."""
+
+_MAMBA_1 = frozenset({"mamba", "falcon_mamba", "jamba"})
+"""Types whose state space has no heads: what is split are the ``expand * hidden`` columns."""
+
 _RECURRENT: dict[str, tuple[str, ...]] = {
-    "linear_key_heads": ("linear_num_key_heads",),
-    "linear_value_heads": ("linear_num_value_heads",),
+    "linear_key_heads": ("linear_num_key_heads", "linear_num_heads"),
+    "linear_value_heads": ("linear_num_value_heads", "linear_num_heads"),
+    "linear_norm_groups": ("group_norm_size",),
     "mamba_heads": ("mamba_n_heads", "mamba_num_heads", "n_mamba_heads"),
     "mamba_groups": ("mamba_n_groups", "mamba_ngroups", "n_groups"),
 }
+_STATE = re.compile("linear|mamba|recurrent|hybrid|delta|kda")
+"""What the layer types that are no attention are called."""
 
 
 def _recurrent(chain: Chain, types: set[str], kinds: tuple[str, ...]) -> dict[str, int | None]:
     """Heads and groups of layers that are no attention, where the model has such layers."""
-    out: dict[str, int | None] = {}
-    for fact, names in _RECURRENT.items():
-        value = _find(chain, names)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _MAX:
-            found = [class_defaults(kind).get(fact) for kind in sorted(types)]
-            value = next((one for one in found if one), None)
-        out[fact] = value
+    names = {**_RECURRENT, "mamba_inner": ("mamba_d_inner",)}
+    if kinds and not any(_STATE.search(kind) for kind in kinds):
+        return dict.fromkeys(names)
+    out = {fact: _state_size(chain, types, fact, names[fact]) for fact in names}
+    if "mamba2" in types:  # the plain names are those of its state space
+        out["mamba_heads"] = _state_size(chain, types, "heads", ("num_heads",))
+    nested = _find(chain, ("linear_attn_config",))  # Kimi
+    if isinstance(nested, Mapping) and type(nested.get("num_heads")) is int:
+        out["linear_key_heads"] = out["linear_value_heads"] = nested["num_heads"] or None
     if out["mamba_heads"] is None:
         out["mamba_groups"] = None
+    if not types & _MAMBA_1:
+        out["mamba_inner"] = None
+    elif out["mamba_inner"] is None:
+        hidden, expand = _find(chain, ("hidden_size",)), _find(chain, ("mamba_expand", "expand"))
+        known = type(hidden) is int and 0 < hidden <= _MAX
+        out["mamba_inner"] = hidden * (expand if type(expand) is int else 2) if known else None
     if kinds and not any("linear" in kind for kind in kinds):
         out["linear_key_heads"] = out["linear_value_heads"] = None
     return out
+
+
+def _state_size(chain: Chain, types: set[str], fact: str, names: tuple[str, ...]) -> int | None:
+    value = _find(chain, names)
+    if type(value) is int and 0 < value <= _MAX:
+        return value
+    found = [class_defaults(kind).get(fact) for kind in sorted(types)]
+    return next((one for one in found if one), None)
 
 
 def _vision_heads(chain: Chain, types: set[str]) -> int | None:
     tower = _find(chain[::-1], ("vision_config",))
     if not isinstance(tower, Mapping):
         return None
-    for name in ("num_heads", "num_attention_heads"):
+    for name in ("num_heads", "num_attention_heads", "vt_num_attention_heads"):
         value = tower.get(name)
         if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MAX:
             return value
@@ -280,75 +306,12 @@ def _vision_heads(chain: Chain, types: set[str]) -> int | None:
     return next((one for one in found if one), None)
 
 
+def _vision_type(chain: Chain) -> str:
+    tower = _find(chain[::-1], ("vision_config",))
+    kind = tower.get("model_type") if isinstance(tower, Mapping) else None
+    return kind if isinstance(kind, str) else ""
+
+
 def _dtype(chain: Chain) -> str:
     value = _find(chain[::-1], ("dtype", "torch_dtype"))
     return value if isinstance(value, str) else ""
-
-
-_BITS = {"fp8": 8.0, "fbgemm_fp8": 8.0, "mxfp4": 4.25}
-"""Bits of a weight by method, with the scales (one of 8 bits for 32 weights of MXFP4, OCP
-Microscaling Formats 1.0; those of FP8 blocks of 128 x 128 are under a thousandth)."""
-
-
-def _quantization(chain: Chain) -> Quantization | None:
-    config = _find(chain[::-1], ("quantization_config", "compression_config"))
-    if not isinstance(config, Mapping):
-        return None
-    method = config.get("quant_method")
-    method = method.lower().replace("_", "-") if isinstance(method, str) else ""
-    method = {"fbgemm-fp8": "fbgemm_fp8"}.get(method, method)
-    left_out = _left_out(config)
-    if method in _BITS:
-        block = _pair(config.get("weight_block_size")) if method == "fp8" else None
-        return Quantization(method, _BITS[method], method == "mxfp4", block, left_out)
-    if method == "compressed-tensors":
-        return _compressed(config, left_out)
-    bits = config.get("bits")
-    if method in ("gptq", "awq") and isinstance(bits, int) and 1 <= bits <= 8:
-        group = config.get("group_size", 128)
-        grouped = isinstance(group, int) and not isinstance(group, bool) and group > 0
-        each = 16 + bits if grouped else 0  # a scale and a zero point
-        exact = bits + each / group if each else float(bits)
-        return Quantization(method, exact, False, (1, group) if grouped else None, left_out)
-    return Quantization(method, None, left_out=left_out)
-
-
-def _compressed(config: Mapping[str, Any], left_out: frozenset[str]) -> Quantization:
-    """compressed-tensors: the weights of its first group of layers."""
-    groups = config.get("config_groups")
-    group = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
-    weights = group.get("weights") if isinstance(group, Mapping) else None
-    if not isinstance(weights, Mapping):
-        return Quantization("compressed-tensors", None, left_out=left_out)
-    bits, size = weights.get("num_bits"), weights.get("group_size")
-    block = _pair(weights.get("block_structure"))
-    if block is None and isinstance(size, int) and not isinstance(size, bool) and size > 0:
-        block = (1, size)
-    known = float(bits) if isinstance(bits, int) and 1 <= bits <= 16 else None
-    if known is not None and block is not None and block[0] == 1:
-        known += 16 / block[1]
-    return Quantization("compressed-tensors", known, False, block, left_out)
-
-
-def _pair(value: Any) -> tuple[int, int] | None:
-    good = isinstance(value, (list, tuple)) and len(value) == 2
-    if good and all(type(size) is int and 0 < size <= _MAX for size in value):
-        return (value[0], value[1])
-    return None
-
-
-def _left_out(config: Mapping[str, Any]) -> frozenset[str]:
-    """Parts of a layer that a list of modules names, by the names modules have."""
-    names: list[str] = []
-    for key in ("modules_to_not_convert", "ignore", "ignored_layers"):
-        listed = config.get(key)
-        if isinstance(listed, list):
-            names += [name for name in listed if isinstance(name, str)]
-    out = set()
-    if any(word in name for name in names for word in ("attn", "o_proj", "q_proj")):
-        out.add("attention")
-    if any(
-        word in name for name in names for word in ("mlp.up", "mlp.down", "down_proj", "experts")
-    ):
-        out.add("mlp")
-    return frozenset(out)

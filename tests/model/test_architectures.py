@@ -133,7 +133,8 @@ def codes(config: dict[str, Any], spec: str, **settings: Any) -> set[str]:
         ),
         ({**QWEN2_VL_72B, "quantization_config": {"quant_method": "fp8"}}, "vllm:t8", {}, set()),
         (QWEN2_VL_72B, "vllm:t8", {}, set()),
-        (QWEN25_1B, "sglang:d2t6", {}, {"AC413", "AC414"}),
+        (QWEN25_1B, "sglang:d2t6", {}, {"AC413"}),
+        (QWEN25_1B, "vllm:d2t6", {}, {"AC413", "AC414"}),
         (QWEN25_1B, "vllm:d2t2", {}, set()),
         (GLM45V, "vllm:t8", {}, {"AC416"}),
         (GLM45V, "vllm:t8", {"vision_split": False}, set()),
@@ -149,6 +150,151 @@ def codes(config: dict[str, Any], spec: str, **settings: Any) -> set[str]:
     ],
 )
 def test_what_backends_refuse(
+    config: dict[str, Any], spec: str, settings: dict[str, Any], wanted: set[str]
+) -> None:
+    assert codes(config, spec, **settings) == wanted
+
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 32,
+    "intermediate_size": 13824,
+    "vocab_size": 128256,
+}
+MAMBA2: dict[str, Any] = {
+    "model_type": "mamba2",
+    "hidden_size": 4096,
+    "num_heads": 128,
+    "n_groups": 8,
+    "num_hidden_layers": 64,
+}
+JAMBA = {**LLAMA, "model_type": "jamba", "intermediate_size": 14336, "mamba_expand": 2}
+KIMI_LINEAR = {**LLAMA, "model_type": "kimi_linear", "linear_attn_config": {"num_heads": 32}}
+BAILING = {**LLAMA, "model_type": "bailing_hybrid", "group_norm_size": 4}
+GRANITE = {**FALCON_H1, "model_type": "granitemoehybrid", "layer_types": ["attention"] * 24}
+MOE = {**QWEN3_30B, "shared_expert_intermediate_size": 5636}
+SIGLIP = {
+    **LLAMA,
+    "vision_config": {"model_type": "siglip_vision_model", "num_attention_heads": 12},
+}
+INTERNVL = {
+    "model_type": "internvl_chat",
+    "llm_config": LLAMA,
+    "vision_config": {"num_attention_heads": 25},
+}
+MIMO = {**LLAMA, "model_type": "mimo_v2_flash", "swa_num_key_value_heads": 6}
+DEEPSEEK: dict[str, Any] = {
+    "model_type": "deepseek_v3",
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "moe_intermediate_size": 2048,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_attention_heads": 128,
+    "num_key_value_heads": 128,
+    "num_hidden_layers": 61,
+    "first_k_dense_replace": 3,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "quantization_config": FP8,
+}
+
+SMALL_HEADS = {**LLAMA, "head_dim": 64, "num_attention_heads": 64, "intermediate_size": 16384}
+NVFP4 = {**LLAMA, "quantization_config": {"quant_method": "modelopt_fp4"}}
+BLOCKS = {"group_0": {"weights": {"num_bits": 8, "block_structure": [128, 128]}}}
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128}
+WIDE_VL = {**QWEN2_VL_72B, "intermediate_size": 32768}
+NOT_CONVERTED = [
+    "visual.blocks.0.attn.qkv",
+    "visual.blocks.0.mlp.up_proj",
+    "model.layers.0.self_attn.q_norm",
+    "model.layers.0.mlp.down_proj",
+]
+
+
+def quantised(**config: Any) -> dict[str, Any]:
+    return {**LLAMA, "quantization_config": config}
+
+
+@pytest.mark.parametrize(
+    ("config", "spec", "settings", "wanted"),
+    [
+        # state spaces and linear attention
+        (MAMBA2, "vllm:t8", {}, set()),
+        (MAMBA2, "vllm:t16", {}, {"AC417"}),
+        (MAMBA2, "megatron:t8", {}, set()),
+        ({**MAMBA2, "n_groups": 1}, "megatron:t2", {}, {"AC412"}),
+        ({**MAMBA2, "n_groups": 1}, "sglang:t2", {}, set()),
+        ({**MAMBA2, "model_type": "falcon_mamba", "hidden_size": 9}, "vllm:t4", {}, {"AC417"}),
+        (JAMBA, "vllm:t8", {}, set()),
+        ({**JAMBA, "hidden_size": 4098}, "vllm:t8", {}, {"AC417"}),
+        ({**KIMI_LINEAR, "num_attention_heads": 64}, "vllm:t64", {}, {"AC417"}),
+        (KIMI_LINEAR, "megatron:d2c2", {}, {"AC411"}),
+        (BAILING, "sglang:t8", {}, {"AC417"}),
+        (BAILING, "sglang:t4", {}, set()),
+        (GRANITE, "vllm:d2t4", {}, set()),
+        ({**FALCON_H1, "layer_types": ["hybrid"] * 24}, "vllm:d2t4", {}, {"AC417"}),
+        ({**MAMBA2, "n_groups": 2}, "megatron:t2c3", {}, {"AC412"}),
+        ({**MAMBA2, "n_groups": 2}, "megatron:t2c2", {}, set()),
+        # matrices
+        (MOE, "vllm:t8", {}, {"AC413"}),
+        (MOE, "megatron:t8", {}, {"AC413"}),
+        (MOE, "vllm:t4", {}, set()),
+        ({**LLAMA, "model_type": "qwen", "intermediate_size": 22008}, "vllm:t8", {}, {"AC413"}),
+        ({**QWEN25_1B, "num_key_value_heads": 6}, "megatron:t6", {}, {"AC413"}),
+        ({**QWEN25_1B, "num_key_value_heads": 6}, "fsdp:t6", {}, set()),
+        # blocks and groups
+        ({**SMALL_HEADS, "quantization_config": FP8}, "vllm:t8", {}, {"AC415"}),
+        (DEEPSEEK, "sglang:t16", {}, set()),
+        (DEEPSEEK, "sglang:t32", {"expert_groups": 32}, {"AC415"}),
+        (quantised(quant_method="auto-round", bits=4, group_size=128), "vllm:t8", {}, {"AC415"}),
+        (quantised(quant_method="modelopt", quant_algo="NVFP4"), "vllm:t8", {}, set()),
+        ({**NVFP4, "intermediate_size": 13816}, "vllm:t8", {}, {"AC415"}),
+        (quantised(quant_method="modelopt", quant_algo="FP8"), "vllm:t8", {}, set()),
+        (quantised(quant_method="bitsandbytes", load_in_4bit=True), "vllm:t8", {}, set()),
+        (quantised(quant_method="mxfp4"), "vllm:t8", {}, set()),
+        (quantised(quant_method="gptq", bits=4, group_size=-1), "vllm:t8", {}, set()),
+        (
+            quantised(
+                quant_method="compressed-tensors",
+                config_groups=BLOCKS,
+            ),
+            "vllm:t8",
+            {},
+            {"AC415"},
+        ),
+        (
+            {**QWEN3_30B, "quantization_config": GPTQ},
+            "vllm:t4",
+            {},
+            set(),  # groups of experts are halved
+        ),
+        # modules that are left out: of the vision tower and of one layer do not count
+        (
+            quantised(**FP8, modules_to_not_convert=NOT_CONVERTED),
+            "vllm:t8",
+            {},
+            {"AC415"},
+        ),
+        (quantised(**FP8, ignored_layers=["re:.*mlp.*down_proj"]), "vllm:t8", {}, set()),
+        # vision towers
+        (SIGLIP, "vllm:t8", {}, {"AC416"}),
+        (SIGLIP, "vllm:t4", {}, set()),
+        (INTERNVL, "vllm:t8", {}, set()),
+        (WIDE_VL, "sglang:t32", {}, {"AC416"}),
+        (WIDE_VL, "sglang:t32", {"vision_split": False}, set()),
+        # layers with heads of their own, and layers under another name
+        (MIMO, "vllm:t4", {}, {"AC401"}),
+        (MIMO, "vllm:t2", {}, set()),
+        ({**LLAMA, "model_type": "longcat_flash", "num_layers": 28}, "vllm:p32", {}, {"AC403"}),
+    ],
+)  # fmt: skip
+def test_kinds_of_layers(
     config: dict[str, Any], spec: str, settings: dict[str, Any], wanted: set[str]
 ) -> None:
     assert codes(config, spec, **settings) == wanted

@@ -47,6 +47,7 @@ QWEN3_06B: dict[str, Any] = {
 }
 QWEN3_235B: dict[str, Any] = {
     "model_type": "qwen3_moe",
+    "head_dim": 128,
     "hidden_size": 4096,
     "intermediate_size": 12288,
     "max_position_embeddings": 40960,
@@ -418,9 +419,18 @@ RULE_CASES = [
     ("AC412", "megatron:d2t4", "t4", STATE_SPACE, "megatron:d4t2", {}),
     ("AC413", "sglang:d2t3", "t3", {**QWEN25_7B, "intermediate_size": 8960}, "sglang:d2t2", {}),
     ("AC413", "vllm:d2t3", "t3", {**QWEN25_7B, "intermediate_size": 8960}, "vllm:d2t2", {}),
-    ("AC414", "sglang:d2t3", "t3", {**QWEN25_7B, "vocab_size": 151936}, "sglang:d2t2", {}),
+    ("AC413", "megatron:d2t3", "t3", {**QWEN25_7B, "intermediate_size": 8960}, "megatron:t2", {}),
+    ("AC414", "vllm:d2t3", "t3", {**QWEN25_7B, "vocab_size": 151936}, "vllm:d2t2", {}),
     ("AC415", "vllm:d2t4", "t4", {**QWEN3_235B, "quantization_config": FP8}, "vllm:d2t2", {}),
     ("AC416", "vllm:t8", "t8", TOWER, "vllm:d2t4", {}),
+    (
+        "AC416",
+        "sglang:t32",
+        "t32",
+        {**QWEN25_VL_7B, "vision_config": {"num_heads": 16}},
+        "sglang:t2",
+        {},
+    ),
     ("AC417", "vllm:d2t4", "t4", STATE_SPACE, "vllm:d4t2", {}),
     ("AC459", "fsdp:d8", "fsdp:d8", {**QWEN25_7B, "model_type": "brand_new"}, None, {}),
 ]

@@ -213,8 +213,10 @@ def settings_of(experiment: Experiment, engine: Engine) -> Settings:
         section, key = _SERVER_LENGTHS[backend]
         length = _number(_section(root, section), key)
         if backend == "sglang":
-            groups = _number(_section(root, "sglang"), "ep_size") or 1
-            return Settings(length, _attention_dp(root), expert_groups=groups)
+            sglang = _section(root, "sglang")
+            groups = _number(sglang, "ep_size") or 1
+            split = _get(sglang, "mm_enable_dp_encoder") is not True
+            return Settings(length, _attention_dp(root), expert_groups=groups, vision_split=split)
         vllm = _section(root, "vllm")
         groups = 0 if _get(vllm, "enable_expert_parallel") is True else 1
         split = _get(vllm, "mm_encoder_tp_mode") != "data"
