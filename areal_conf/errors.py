@@ -55,6 +55,8 @@ CODES: dict[str, str] = {
     "AC321": "layout that another framework has no arguments for",
     "AC322": "a training script that cannot be launched",
     "AC323": "a name or path that the launcher's shell would read",
+    "AC324": "a key that this version of AReaL does not have",
+    "AC325": "workers that the scheduler cannot start as scheduling_spec says",
     "AC330": "not valid YAML",
     "AC331": "a key given twice",
     "AC350": "idle GPUs",

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from areal_conf.cli.arguments import (
@@ -61,9 +62,17 @@ def run(args: argparse.Namespace) -> int:
     _say_what_is_not_inherited(made)
     if made.errors:
         return INVALID
+    _refuse_what_is_missing(made, args.allow)
     typed = [as_typed([word])[0] if _is_override(word) else word for word in command[first:]]
     _become([*command[:first], *typed])
     return OK
+
+
+def _refuse_what_is_missing(made: Plan, allow: Sequence[str]) -> None:
+    """AC324 is an error here: AReaL reads the file as it is, and its classes lack a key of it."""
+    for one in made.warnings:
+        if one.code == "AC324" and one.code not in allow:
+            raise one.error()
 
 
 def _first_argument(command: list[str]) -> int:

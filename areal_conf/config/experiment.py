@@ -255,7 +255,7 @@ class _Reader:
         return self.section(self.view, name, _backend_line(name), what="a section with a backend")
 
     def engine(self, name: str, section: View, role: Role | None) -> EngineSection:
-        url = self.guard(lambda: section.get("api_url")) if name == "rollout" else None
+        external = name == "rollout" and self.is_external(section)
         return EngineSection(
             name,
             section,
@@ -264,8 +264,14 @@ class _Reader:
             section.raw("backend"),
             role,
             inactive=self.ref_is_off() if name == "ref" else None,
-            external=not is_unset(url),
+            external=external,
         )
+
+    def is_external(self, section: View) -> bool:
+        """Whether a server of others is asked: only the controller v2 reads ``api_url``
+        (v2/inference_service/controller/controller.py, ``external_mode``)."""
+        url = self.guard(lambda: section.get("api_url"))
+        return not is_unset(url) and self.guard(lambda: section.get("_version")) == "v2"
 
     def backend(self, section: View) -> Any:
         value = self.guard(lambda: section.get("backend"), failed="")

@@ -50,6 +50,8 @@ def one_component_an_engine(reader: Reader) -> Iterator[AllocationError]:
                 f"two {read.role} components, and nothing says which is {engine} "
                 "and what the other is"
             )
+            if read.role != seen[engine].role:
+                message = f"two components stand for {engine}, one of them for {read.role}"
             hint = _with_names(reader.components)
             yield reader.error("AC502", unnamed.start, unnamed.end, message, hint)
             return

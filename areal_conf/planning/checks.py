@@ -15,12 +15,20 @@ from areal_conf.config.areal_defaults import LAUNCHERS
 from areal_conf.config.experiment import Experiment, code_list, read_experiment
 from areal_conf.config.packages import find_root
 from areal_conf.config.redaction import Redactor
-from areal_conf.config.versions import areal_version
+from areal_conf.config.versions import Version, areal_version
 from areal_conf.errors import AllocationError, Finding, can_be_allowed, clip, wrong_type
 from areal_conf.legacy.carry_over import FIELD, Carried, carry_over
 from areal_conf.planning.options import PlanOptions
 from areal_conf.planning.resolve import Facts, Rule, gather, resolve
-from areal_conf.planning.rules import cluster, keys, launchers, models, scheduling_spec, trainer
+from areal_conf.planning.rules import (
+    cluster,
+    keys,
+    launchers,
+    models,
+    scheduling_spec,
+    trainer,
+    workers,
+)
 from areal_conf.planning.state import Mode, State
 
 _STOPPING: tuple[Rule, ...] = (
@@ -136,14 +144,14 @@ def _gathered(experiment: Experiment, options: PlanOptions) -> tuple[Facts, list
     named = _codes(options.allow)
     allowed, refused = _allowed(experiment.allow, f"{experiment.own_path}.allow")
     allowed |= named
-    facts = gather(_resolve(experiment, launcher), version, options.strict)
+    facts = gather(_resolve(experiment, launcher, version), version, options.strict)
     return replace(facts, allowed=frozenset(allowed)), refused
 
 
 def _found(facts: Facts, model: Any) -> Iterator[Finding]:
     """What is wrong with a resolved experiment, rule by rule."""
     yield from facts.state.findings
-    for table in (cluster, scheduling_spec, trainer, launchers, keys):
+    for table in (cluster, scheduling_spec, trainer, workers, launchers, keys):
         yield from table.check(facts)
     if model is not None:
         yield from models.check(facts.state, model)
@@ -151,14 +159,14 @@ def _found(facts: Facts, model: Any) -> Iterator[Finding]:
 
 def resolved(experiment: Experiment) -> State:
     """The experiment resolved, and no rule asked yet."""
-    return _resolve(experiment, None)
+    return _resolve(experiment, None, areal_version())
 
 
-def _resolve(experiment: Experiment, launcher: str | None) -> State:
+def _resolve(experiment: Experiment, launcher: str | None, areal: Version) -> State:
     spmd = launcher is not None or (bool(experiment.allocation_mode) and not experiment.scheduler)
     mode: Mode = "spmd" if spmd else "single_controller"
     if not experiment.allocation_mode:
-        return resolve(experiment, launcher, mode, Carried())
+        return resolve(experiment, launcher, mode, Carried(), areal)
     sections = experiment.engines
     carried = carry_over(
         experiment.allocation_mode,
@@ -167,7 +175,7 @@ def _resolve(experiment: Experiment, launcher: str | None) -> State:
         paths={name: section.backend_path for name, section in sections.items()},
         path=experiment.root.at(FIELD),
     )
-    return resolve(experiment, launcher, mode, carried)
+    return resolve(experiment, launcher, mode, carried, areal)
 
 
 def _unjudged(backend: object) -> str | None:

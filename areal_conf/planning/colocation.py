@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from areal_conf.config.versions import AFTER_2_0
 from areal_conf.config.view import View, is_mapping, is_unset
-from areal_conf.errors import AllocationError, Finding, clip, counted, safe_repr, wrong_type
-from areal_conf.planning.state import Engine, State
+from areal_conf.errors import (
+    AllocationError,
+    Finding,
+    Severity,
+    clip,
+    counted,
+    safe_repr,
+    wrong_type,
+)
+from areal_conf.planning.state import Engine, State, by_role, forks, role_of, runs_on_v2
 from areal_conf.spec.allocation import ModelAllocation, SchedulingStrategyType
 
 _IN_TRAINER = ("critic", "ref", "teacher")
+_BEFORE_ROLLOUT = ("actor", *_IN_TRAINER)
 
 
 def colocate(state: State, engine: Engine) -> None:
@@ -15,6 +25,9 @@ def colocate(state: State, engine: Engine) -> None:
         _colocate_spmd(state, engine)
         return
     kind, target, path = _strategy(state, engine)
+    if kind is SchedulingStrategyType.colocation and _ignores_strategy(state, engine):
+        state.findings.append(Finding("warning", _not_read(engine)))
+        kind = None
     if kind is not SchedulingStrategyType.colocation:
         if engine.name == "rollout" and shares_by_awex(state):
             engine.colocated_with, engine.awex = "actor", True
@@ -25,7 +38,23 @@ def colocate(state: State, engine: Engine) -> None:
         engine.fits = False
         state.error(error)
     else:
-        engine.colocated_with = str(target)
+        engine.colocated_with = by_role(state)[str(target)].name
+
+
+def _ignores_strategy(state: State, engine: Engine) -> bool:
+    """The controller v2 of servers asks for GPUs of its own, whatever the strategy says
+    (v2/inference_service/controller/controller.py, ``_async_initialize``)."""
+    return engine.name == "rollout" and runs_on_v2(state, engine)
+
+
+def _not_read(engine: Engine) -> AllocationError:
+    path = engine.section.view.at("scheduling_strategy")
+    return AllocationError(
+        "AC364",
+        f"the controller v2 does not read it: {engine.name} gets GPUs of its own",
+        path=path,
+        hint=f"write {path}.type=separation, or _version v1 for actor and rollout",
+    )
 
 
 def _colocate_spmd(state: State, engine: Engine) -> None:
@@ -49,9 +78,10 @@ def _colocate_spmd(state: State, engine: Engine) -> None:
 def shares_by_awex(state: State) -> bool:
     """Whether ``weight_update_mode: awex`` puts rollout on the actor's GPUs.
 
-    The train controller v1 does so whatever the scheduling strategies say, and asks for as many
-    ranks on both sides (AReaL main: trainer/rl_trainer.py, ``_is_v1_awex_colocate``;
-    engine/awex/colocate_reader.py).
+    The train controller v1 means it so whatever the scheduling strategies say (AReaL main:
+    trainer/rl_trainer.py, ``_is_v1_awex_colocate``), yet each scheduler still reserves what the
+    strategies say: ray and slurm both sides, and local deals out its GPUs round robin, so that
+    rollout comes to lie on the actor's where the engines before it end with the last GPU.
     """
     actor, rollout = state.engines.get("actor"), state.engines.get("rollout")
     if actor is None or rollout is None or state.experiment.own_engines:
@@ -63,7 +93,20 @@ def shares_by_awex(state: State) -> bool:
         return False
     if mode != "awex" or version not in (None, "", "v1") or rollout.section.external:
         return False
-    return _strategy_type(actor) is not SchedulingStrategyType.colocation
+    if _strategy_type(actor) is SchedulingStrategyType.colocation:
+        return False
+    return _comes_round(state, actor, rollout)
+
+
+def _comes_round(state: State, actor: Engine, rollout: Engine) -> bool:
+    """Whether the scheduler gives rollout the GPUs that it gave the actor before."""
+    kind, per_node = state.experiment.scheduler, state.experiment.n_gpus_per_node
+    if kind in ("ray", "slurm"):
+        return False
+    if kind is None or not per_node:
+        return True
+    before = sum(e.gpus for e in state.engines.values() if e.name in _BEFORE_ROLLOUT)
+    return before % per_node == 0 and rollout.world_size == actor.world_size
 
 
 def _runs_in_trainer(state: State, engine: Engine) -> bool:
@@ -126,9 +169,9 @@ def _no_type(engine: Engine, section: View, target: object) -> AllocationError:
 def _bad_target(state: State, engine: Engine, target: object, path: str) -> AllocationError | None:
     order = [e.name for e in state.creation_order() if e.active]
     good = order[: order.index(engine.name)]
-    host = state.engines.get(target) if isinstance(target, str) else None
-    joins = host is not None and _strategy_type(host) is SchedulingStrategyType.colocation
-    if isinstance(target, str) and target in good and not joins:
+    host = by_role(state).get(target) if isinstance(target, str) else None
+    joins = host is not None and host.guest and not forks(host)
+    if host is not None and host.name in good and not joins:
         return None
     hint = f"write {path}={good[0]}" if good else f"write {path.rpartition('.')[0]}.type=separation"
     shown = clip(target) if isinstance(target, str) else ""
@@ -142,13 +185,29 @@ def _bad_target(state: State, engine: Engine, target: object, path: str) -> Allo
         return wrong_type(target, "the name of an engine", hint=hint, path=path)
     if target == engine.name:
         return error("AC303", f"{engine.name} is colocated with itself")
-    if target not in order:
+    if host is None and target in order:
+        return _other_role(state, engine, state.engines[target], path)
+    if host is None:
         what = "does not run" if target in state.engines else "is no engine of this experiment"
         return error("AC303", f"{engine.name} is colocated with {shown}, which {what}")
     if joins:
-        return error("AC305", f"{engine.name} is colocated with {target}, itself colocated")
+        message = f"{engine.name} is colocated with {target}, itself colocated without a fork"
+        return error("AC305", f"{message}: it has no workers of its own")
     return error(
         "AC303", f"{engine.name} is colocated with {target}, which is initialised after it"
+    )
+
+
+def _other_role(state: State, engine: Engine, host: Engine, path: str) -> AllocationError:
+    """AC303: the scheduler finds no workers of that name (``WorkerNotFoundError``)."""
+    role = role_of(state, host)
+    return AllocationError(
+        "AC303",
+        f"{engine.name} is colocated with {host.name}, whose workers are called {role} "
+        "by the controller v2",
+        text=host.name,
+        path=path,
+        hint=f"write {path}={role}, or _version v1 for actor and rollout",
     )
 
 
@@ -169,16 +228,26 @@ def check_colocation(state: State, engine: Engine) -> None:
     if engine.world_size == host.world_size:
         return
     engine.fits = False
-    state.error(
-        AllocationError(
-            "AC304",
-            f"{engine.name} has {counted(engine.world_size, 'GPU')} and shares those of "
-            f"{host.name}, which has {host.world_size}",
-            text=engine.text,
-            path=engine.path,
-            hint=f"write a backend of {counted(host.world_size, 'GPU')}, such as "
-            f"{engine.path}={_of_size(engine.allocation, host)}",
-        )
+    severity: Severity = "warning" if _submits_another_job(state) else "error"
+    state.findings.append(Finding(severity, _other_size(engine, host)))
+
+
+def _submits_another_job(state: State) -> bool:
+    """Main's slurm scheduler starts a colocated engine of other counts as a job of its own on the
+    nodes of its target, without GPUs of its own (infra/scheduler/slurm.py, ``create_workers``)."""
+    return state.experiment.scheduler == "slurm" and state.areal >= AFTER_2_0
+
+
+def _other_size(engine: Engine, host: Engine) -> AllocationError:
+    assert engine.allocation is not None
+    return AllocationError(
+        "AC304",
+        f"{engine.name} has {counted(engine.world_size, 'GPU')} and shares those of "
+        f"{host.name}, which has {host.world_size}",
+        text=engine.text,
+        path=engine.path,
+        hint=f"write a backend of {counted(host.world_size, 'GPU')}, such as "
+        f"{engine.path}={_of_size(engine.allocation, host)}",
     )
 
 

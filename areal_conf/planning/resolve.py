@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,13 @@ from areal_conf.spec.backends import BACKENDS
 _EXAMPLES = {"inference": ("sglang:d2t4", "vllm:d8"), "training": ("fsdp:d8", "megatron:d2p2t2")}
 
 
-def resolve(experiment: Experiment, launcher: str | None, mode: Mode, carried: Carried) -> State:
+def resolve(
+    experiment: Experiment,
+    launcher: str | None,
+    mode: Mode,
+    carried: Carried,
+    areal: Version = V1_0_4,
+) -> State:
     """Judge every engine of `experiment`.
 
     Args:
@@ -30,10 +36,13 @@ def resolve(experiment: Experiment, launcher: str | None, mode: Mode, carried: C
         launcher: the SPMD launcher that was named, if one was.
         mode: who starts the workers.
         carried: what a legacy ``allocation_mode`` does to the config.
+        areal: the AReaL to judge by.
     """
     findings = [*experiment.findings, *carried.findings]
-    state = State(experiment, mode, launcher, carried, findings=findings)
+    state = State(experiment, mode, launcher, carried, findings=findings, areal=areal)
     for name, section in experiment.engines.items():
+        if mode == "spmd" and section.external:  # the launchers start servers all the same
+            section = replace(section, external=False)
         state.engines[name] = Engine(section)
     for engine in state.engines.values():
         _read_backend(state, engine)

@@ -7,6 +7,7 @@ from typing import Literal
 
 from areal_conf.config.areal_defaults import ROLES
 from areal_conf.config.experiment import EngineSection, Experiment
+from areal_conf.config.versions import V1_0_4, Version
 from areal_conf.errors import AllocationError, Finding
 from areal_conf.legacy.carry_over import Carried
 from areal_conf.spec.allocation import ModelAllocation
@@ -88,6 +89,7 @@ class State:
 
     Attributes:
         carried: what a legacy ``allocation_mode`` does to the config.
+        areal: the AReaL to judge by.
     """
 
     experiment: Experiment
@@ -96,6 +98,7 @@ class State:
     carried: Carried = field(default_factory=Carried)
     engines: dict[str, Engine] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    areal: Version = V1_0_4
     _order: list[Engine] | None = None
     _active: list[Engine] | None = None
 
@@ -140,3 +143,46 @@ class State:
 
         self._order = sorted(self.engines.values(), key=key)
         return self._order
+
+
+# -- controllers ----------------------------------------------------------------------------------
+# AReaL has two controllers for trainers and two for servers; ``_version`` of an engine says which.
+# A scheduler knows workers by the name of their role (infra/controller/train_controller.py;
+# v2/training_service/controller/controller.py, ``_GUARD_SUFFIX``;
+# v2/inference_service/controller/controller.py, ``_INF_SUFFIX``; 1.0.4: under experimental).
+
+_SUFFIXES = {"training": "-guard", "inference": "-inf"}
+
+
+def runs_on_v2(state: State, engine: Engine) -> bool:
+    """Whether the controller v2 runs `engine`; a teacher that serves always runs on v1
+    (trainer/rl_trainer.py, ``_init_teacher_rollout``)."""
+    if state.mode == "spmd" or state.experiment.own_engines:
+        return False
+    if engine.name == "teacher" and engine.serves:
+        return False
+    try:
+        return bool(engine.section.view.get("_version") == "v2")
+    except AllocationError:
+        return False
+
+
+def role_of(state: State, engine: Engine) -> str:
+    """The role under which the scheduler knows the workers of `engine`."""
+    suffix = _SUFFIXES.get(engine.role or "", "") if runs_on_v2(state, engine) else ""
+    return engine.name + suffix
+
+
+def by_role(state: State) -> dict[str, Engine]:
+    """The engines that run, by the roles of their workers."""
+    return {role_of(state, engine): engine for engine in state.engines.values() if engine.active}
+
+
+def forks(engine: Engine) -> bool:
+    """Whether a colocated engine starts workers of its own on its target's GPUs (the default), so
+    that others can be colocated with it (infra/scheduler, ``create_workers``)."""
+    try:
+        strategy = engine.section.view.section("scheduling_strategy")
+        return strategy is None or strategy.get("fork", True) is not False
+    except AllocationError:
+        return True

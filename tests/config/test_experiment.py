@@ -266,7 +266,7 @@ def test_what_is_wrong_with_a_teacher(teacher: dict[str, Any], error: tuple[str,
 def test_an_external_server_needs_no_gpus() -> None:
     made = plan(
         {
-            "rollout": {"api_url": "http://x", "backend": "sglang:d4"},
+            "rollout": {"api_url": "http://x", "_version": "v2", "backend": "sglang:d4"},
             "actor": {"backend": "fsdp:d4"},
         }
     )
@@ -277,13 +277,15 @@ def test_an_external_server_needs_no_gpus() -> None:
 
 
 def test_an_external_server_needs_no_backend() -> None:
-    made = plan({"rollout": {"api_url": "http://x"}, "actor": {"backend": "fsdp:d4"}})
+    made = plan(
+        {"rollout": {"api_url": "http://x", "_version": "v2"}, "actor": {"backend": "fsdp:d4"}}
+    )
     assert made.ok
 
 
 @pytest.mark.parametrize("unset", ["", None])
 def test_an_api_url_that_is_unset(unset: str | None) -> None:
-    made = plan({"rollout": {"api_url": unset, "backend": "sglang:d4"}})
+    made = plan({"rollout": {"api_url": unset, "_version": "v2", "backend": "sglang:d4"}})
     assert made.total_gpus == 4
 
 

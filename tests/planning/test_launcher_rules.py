@@ -61,10 +61,16 @@ def test_ray_and_slurm_do_not_share_gpus_between_servers_and_trainer(host: str) 
         assert one.hint == "write + for |, or use the single controller"
 
 
-@pytest.mark.parametrize("changed", [{"api_url": "http://x"}, {"backend": "sglang:d"}])
-def test_servers_that_the_launcher_does_not_start_share_nothing(changed: dict[str, Any]) -> None:
+@pytest.mark.parametrize("changed", [{"api_url": "http://x", "_version": "v2"}, {}])
+def test_launchers_start_servers_whatever_api_url_says(changed: dict[str, Any]) -> None:
     mode = "fsdp[actor]:d16|sglang[rollout]:d16"
     engines: dict[str, Any] = {"rollout": changed, "actor": {}, "mode": mode}
+    assert [one.code for one in told("slurm", **engines)] == ["AC318"]
+
+
+def test_servers_that_cannot_be_read_share_nothing() -> None:
+    mode = "fsdp[actor]:d16|sglang[rollout]:d16"
+    engines: dict[str, Any] = {"rollout": {"backend": "sglang:d"}, "actor": {}, "mode": mode}
     assert told("slurm", **engines) == []
 
 

@@ -149,7 +149,8 @@ def test_a_file_that_is_missing_or_no_model(tmp_path: Path) -> None:
 def test_engines_that_do_not_run_here_are_not_checked() -> None:
     config = experiment(rollout="sglang:t8", actor="fsdp:d8", ref="fsdp:t8")
     config["actor"]["kl_ctl"] = 0
-    config["rollout"]["api_url"] = "http://elsewhere"
+    config["rollout"] |= {"api_url": "http://elsewhere", "_version": "v2"}
+    config["actor"]["_version"] = "v2"
     assert found(plan(config, model=SEVEN_B)) == []
 
 

@@ -11,6 +11,9 @@ from omegaconf import OmegaConf
 from areal_conf.errors import AllocationError
 from areal_conf.planning.result import Plan, plan
 
+GRANTED = [{"gpu": 1, "cmd": "python -m areal.infra.rpc.rpc_server"}]
+"""What AReaL's examples write: a GPU for each rank."""
+
 
 def experiment(
     cluster: str = "2x8", scheduler: str | None = None, **engines: Any
@@ -69,7 +72,6 @@ def test_ac302_backend_of_the_wrong_role(engine: str, spec: str, fix: str) -> No
         ("nobody", "AC303"),
         ("ref", "AC303"),
         ("rollout", "AC303"),
-        ("critic", "AC305"),
         (8, "AC309"),
     ],
 )
@@ -98,9 +100,20 @@ def test_ac303_a_target_that_does_not_run() -> None:
     assert "does not run" in made.errors[0].message
 
 
-def test_ac305_a_cycle() -> None:
+def test_a_cycle() -> None:
     made = plan(experiment(actor=("fsdp:d8", "critic"), critic=("fsdp:d8", "actor")))
-    assert [code for code, _ in errors(made)] == ["AC305", "AC305"]
+    assert errors(made) == [("AC303", "actor.scheduling_strategy.target")]
+
+
+@pytest.mark.parametrize(("fork", "codes"), [(None, []), (True, []), (False, ["AC305"])])
+def test_ac305_a_guest_of_a_guest_needs_its_workers(fork: bool | None, codes: list[str]) -> None:
+    config = experiment(actor="fsdp:d8", critic=("fsdp:d8", "actor"), ref=("fsdp:d8", "critic"))
+    if fork is not None:
+        config["critic"]["scheduling_strategy"]["fork"] = fork
+    made = plan(config)
+    assert [code for code, _ in errors(made)] == codes
+    assert made.total_gpus == 8
+    assert made.engines["ref"].colocated_with == (None if codes else "critic")
 
 
 @pytest.mark.parametrize(
@@ -260,7 +273,7 @@ def test_sums_of_many_engines_are_short() -> None:
     [
         (None, {"rollout": "sglang:t16"}, None),
         (None, {"rollout": "sglang:t12"}, "rollout.backend"),
-        ("ray", {"rollout": "sglang:t16"}, None),
+        ("ray", {"rollout": "sglang:t16"}, "rollout.backend"),  # up to 2.0.0, see below
         ("local", {"rollout": "sglang:t16"}, "rollout.backend"),
         ("slurm", {"rollout": "sglang:t16"}, "rollout.backend"),
         ("slurm", {"rollout": "sglang:t8p2"}, "rollout.backend"),
@@ -277,6 +290,31 @@ def test_ac307_instances_and_engines_in_whole_nodes(
 ) -> None:
     made = plan(experiment("4x8", scheduler, **engines))
     assert errors(made) == ([("AC307", path)] if path else [])
+
+
+@pytest.mark.parametrize(
+    ("areal", "spec", "good"),
+    [
+        ("1.0.4", {}, False),
+        ("2.0.0", {"ray_placement_strategy": "separate"}, False),
+        ("2.0.0", {"ray_placement_strategy": "deferred"}, True),
+        ("main", {}, True),
+    ],
+)
+def test_ac307_servers_over_a_node_on_ray(areal: str, spec: dict[str, Any], good: bool) -> None:
+    config = experiment("4x8", "ray", rollout="sglang:t16")
+    config["rollout"]["scheduling_spec"] = [{**GRANTED[0], **spec}]
+    assert errors(plan(config, areal=areal)) == ([] if good else [("AC307", "rollout.backend")])
+
+
+@pytest.mark.parametrize("scheduler", ["local", "slurm", "ray"])
+def test_the_controller_v2_has_a_worker_for_each_node_of_an_instance(scheduler: str) -> None:
+    config = experiment("4x8", scheduler, actor="megatron:d16", rollout="sglang:t16")
+    for name in ("actor", "rollout"):
+        config[name] |= {"_version": "v2", "scheduling_spec": GRANTED}
+    assert plan(config, areal="main", strict=True).ok
+    config["rollout"]["backend"] = "sglang:t12"
+    assert ("AC307", "rollout.backend") in errors(plan(config, areal="main"))
 
 
 def test_ac307_offers_what_fits() -> None:
@@ -364,7 +402,7 @@ def test_the_local_launcher_has_one_node_too() -> None:
 
 @pytest.mark.parametrize(
     ("launcher", "strict", "severity"),
-    [("local", True, "warning"), ("slurm", False, "warning"), ("slurm", True, "error")],
+    [("slurm", False, "warning"), ("slurm", True, "error"), ("ray", True, "error")],
 )
 def test_ac355_servers_with_stages(launcher: str, strict: bool, severity: str) -> None:
     config = experiment("2x8", rollout="sglang:d2p2t2", actor="fsdp:d8")
@@ -372,6 +410,13 @@ def test_ac355_servers_with_stages(launcher: str, strict: bool, severity: str) -
     told = made.errors if severity == "error" else made.warnings
     assert ("AC355", "rollout.backend") in [(one.code, one.path) for one in told]
     assert "AC355" not in [code for code, _ in warnings(plan(config))]
+
+
+def test_ac355_the_local_launcher_passes_p_since_1_0_4() -> None:
+    config = experiment("1x8", rollout="sglang:d1p2t2", actor="fsdp:d4")
+    old = plan(config, launcher="local", areal="1.0.3", strict=True)
+    assert "AC355" in [one.code for one in old.warnings]
+    assert "AC355" not in [one.code for one in plan(config, launcher="local").warnings]
 
 
 def test_spmd_runs_critic_ref_and_a_training_teacher_in_the_trainers_ranks() -> None:
@@ -472,9 +517,8 @@ def test_ac353_the_batch_is_dealt_to_the_data_parallel_ranks() -> None:
         ("local", "main", "error"),
         ("ray", "1.0.4", "error"),
         ("ray", "2.0.0", "error"),
-        ("ray", "main", "warning"),
+        ("ray", "main", "error"),  # no GPU is granted, so that none can be shared
         ("slurm", "2.0.0", "error"),
-        ("slurm", "main", "warning"),
     ],
 )
 def test_ac354_colocated_engines_differ_in_workers(
@@ -492,6 +536,17 @@ def test_ac354_colocated_engines_differ_in_workers(
     assert [one.code for one in told] == ["AC354"]
 
 
+@pytest.mark.parametrize("scheduler", ["ray", "slurm"])
+def test_colocated_engines_may_differ_in_workers_on_main(scheduler: str) -> None:
+    config = experiment("1x8", scheduler, actor="fsdp:d8", rollout=("sglang:d2t4", "actor"))
+    config |= {"enable_offload": True}
+    config["actor"] |= {"weight_update_mode": "disk", "scheduling_spec": GRANTED}
+    config["rollout"]["scheduling_spec"] = GRANTED
+    made = plan(config, areal="main", strict=True)
+    assert made.ok
+    assert made.warnings == []
+
+
 def test_ac358_the_name_in_brackets() -> None:
     made = plan(experiment("2x8", rollout="sglang[rollout]:d8", actor="fsdp[critic]:d8"))
     (one,) = made.warnings
@@ -502,9 +557,10 @@ def test_ac358_the_name_in_brackets() -> None:
 # -- awex -----------------------------------------------------------------------------------------
 
 
-def awex(**changes: Any) -> dict[str, Any]:
-    config = experiment("1x8", "slurm", actor="megatron:d4t2", rollout="sglang:d1t8")
-    config["actor"] |= {"weight_update_mode": "awex", **changes}
+def awex(scheduler: str = "local", **changes: Any) -> dict[str, Any]:
+    config = experiment("1x8", scheduler, actor="megatron:d4t2", rollout="sglang:d1t8")
+    config["actor"] |= {"weight_update_mode": "awex", "scheduling_spec": GRANTED, **changes}
+    config["rollout"]["scheduling_spec"] = GRANTED
     return config
 
 
@@ -517,6 +573,34 @@ def test_awex_shares_the_actors_gpus_though_both_say_separation() -> None:
     assert rollout.colocated_with == "actor"
     assert rollout.gpus == 0
     assert sorted(map(tuple, rollout.devices)) == [(0, gpu) for gpu in range(8)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scheduler", ["ray", "slurm"])
+def test_awex_on_a_cluster_reserves_both(scheduler: str) -> None:
+    made = plan(awex(scheduler), areal="main")
+    assert made.engines["rollout"].colocated_with is None
+    assert made.total_gpus == 16
+
+
+@pytest.mark.parametrize(
+    ("actor", "critic", "rollout", "total"),
+    [
+        ("megatron:d4", None, "sglang:d4", 8),  # the other half of the node
+        ("megatron:d4", "fsdp:d4", "sglang:d4", 8),  # round to the actor's
+        ("megatron:d4", "fsdp:d2", "sglang:d2", 8),
+        ("megatron:d8", None, "sglang:d8", 8),
+    ],
+)
+def test_awex_shares_where_the_round_robin_comes_round(
+    actor: str, critic: str | None, rollout: str, total: int
+) -> None:
+    config = awex()
+    config["actor"]["backend"], config["rollout"]["backend"] = actor, rollout
+    if critic:
+        config["critic"] = {"backend": critic, "scheduling_spec": GRANTED}
+    made = plan(config, areal="main")
+    assert made.ok
+    assert made.total_gpus == total
 
 
 @pytest.mark.parametrize("version", ["v1", None, ""])
@@ -535,10 +619,10 @@ def test_what_is_no_awex_sharing() -> None:
     assert spmd.engines["rollout"].colocated_with is None
 
 
-def test_awex_asks_for_as_many_ranks_on_both_sides() -> None:
+def test_awex_shares_nothing_where_the_ranks_differ() -> None:
     config = awex()
     config["rollout"]["backend"] = "sglang:d1t4"
-    assert errors(plan(config, areal="main")) == [("AC304", "rollout.backend")]
+    assert errors(plan(config, areal="main")) == [("AC306", "cluster")]
 
 
 def test_an_unknown_launcher_is_named() -> None:

@@ -107,12 +107,23 @@ def test_colocated_engines_and_spmd_launchers_are_granted_nothing_by_it() -> Non
 
 
 def test_one_entry() -> None:
-    two = [{"gpu": 1}, {"gpu": 1}]
+    two = [{"gpu": 1, "cmd": "python x"}, {"gpu": 1, "cmd": "python x"}]
     assert found(plan(experiment(actor=two)), "AC363") == ["actor.scheduling_spec"]
     assert found(plan(experiment(rollout=two)), "AC363") == []
     assert plan(experiment(actor=two)).ok
     config = {**experiment(actor=two), "scheduler": {"type": "local"}}
     assert [one.code for one in plan(config, strict=True).errors] == ["AC363"]
+
+
+def test_no_scheduling_spec_grants_no_gpu() -> None:
+    """AReaL's default entry asks for none (api/cli_args.py): told before something starts."""
+    config = {**experiment(actor=[{"gpu": 1}]), "scheduler": {"type": "slurm"}}
+    assert found(plan(config, strict=True), "AC359") == ["rollout.scheduling_spec"]
+    (one,) = plan(config, strict=True).warnings
+    assert "grants the workers of rollout no GPU" in one.message
+    assert one.hint.startswith("write '++rollout.scheduling_spec=[{gpu: 1, cmd: ")
+    assert found(plan(config), "AC359") == []
+    assert found(plan(config, launcher="slurm", strict=True), "AC359") == []
 
 
 def test_cpus_and_memory_of_a_node() -> None:

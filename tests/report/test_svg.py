@@ -226,7 +226,7 @@ def test_inactive_external_and_faulty_engines_have_a_legend_and_no_cells() -> No
     drawing = Drawing(
         planned(
             1,
-            rollout={"backend": "sglang:d4", "api_url": "http://x"},
+            rollout={"backend": "sglang:d4", "api_url": "http://x", "_version": "v2"},
             actor={"backend": "fsdp:d4", "kl_ctl": 0},
             ref={"backend": "fsdp:d4"},
             critic="fsdp:p2",

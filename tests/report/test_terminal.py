@@ -117,7 +117,7 @@ def test_cluster_unknown_and_no_engines() -> None:
 
 def test_external_and_faulty_engines() -> None:
     cfg = config(rollout="sglang:d2", actor="fsdp:d2p2")
-    cfg["rollout"]["api_url"] = "http://server"
+    cfg["rollout"] |= {"api_url": "http://server", "_version": "v2"}
     text = table(cfg, width=120).text
     assert "external server" in text
     assert "no usable backend" in text

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from areal_conf.config.versions import AFTER_2_0
+from areal_conf.config.versions import AFTER_2_0, V1_0_4
 from areal_conf.errors import AllocationError, Finding, Severity, counted
 from areal_conf.planning.resolve import NODE_GRANULAR, Facts, Rule
-from areal_conf.planning.state import Engine
+from areal_conf.planning.rules.scheduling_spec import first_entry, granted
+from areal_conf.planning.state import Engine, runs_on_v2
 from areal_conf.spec.backends import divisors
 
 
@@ -178,7 +179,7 @@ def whole_nodes(facts: Facts) -> Iterator[Finding]:
         if not engine.gpus or engine.allocation is None:
             continue
         size = engine.allocation.instance_size
-        if size and (why := _bad_instance(facts, engine.allocation.backend, size, per_node)):
+        if size and (why := _bad_instance(facts, engine, size, per_node)):
             message = f"an instance of {engine.name} takes {size} GPUs, which {why}"
             fits = max(x for x in divisors(per_node) if x <= size)
             whole = facts.state.launcher in NODE_GRANULAR or facts.scheduler == "slurm"
@@ -190,16 +191,24 @@ def whole_nodes(facts: Facts) -> Iterator[Finding]:
             yield _off_node(engine, per_node, "the slurm scheduler")
 
 
-def _bad_instance(facts: Facts, backend: str, size: int, per_node: int) -> str | None:
+def _bad_instance(facts: Facts, engine: Engine, size: int, per_node: int) -> str | None:
     """Why instances of `size` GPUs do not fit nodes; None where they do."""
     who = facts.state.launcher or facts.scheduler
+    old_ray = facts.scheduler == "ray" and facts.areal < AFTER_2_0
+    if old_ray and first_entry(engine, "ray_placement_strategy") == "deferred":
+        return None  # it splits an instance over nodes (infra/utils/ray_placement_group.py)
+    if size > per_node and runs_on_v2(facts.state, engine):
+        # A worker for each node of an instance (v2/inference_service/controller/controller.py).
+        return f"is no multiple of the {per_node} GPUs of a node" if size % per_node else None
     node = f"{counted(per_node, 'GPU')} of a node"
     if size > per_node:
         if size % per_node:
             return f"is no multiple of the {per_node} GPUs of a node"
         if who == "local" or facts.scheduler == "slurm":
             return f"is over the {node}, which {who} cannot place"
-        if facts.state.launcher and backend == "vllm":
+        if old_ray:
+            return f"is over the {node}, where ray finds room for none before it is deferred"
+        if facts.state.launcher and engine.allocation and engine.allocation.backend == "vllm":
             return f"is over the {node}, which the launchers refuse for vllm"
     elif per_node % size and (facts.state.launcher in NODE_GRANULAR or who == "slurm"):
         return f"does not divide the {per_node} GPUs of a node: {who} fills nodes with instances"
@@ -272,36 +281,50 @@ def worker_counts(facts: Facts) -> Iterator[Finding]:
     """AC354: colocation compares workers, one a rank of a trainer, one an instance of servers.
 
     Local refuses different counts, so do ray and slurm up to 2.0.0; on main ray takes them where
-    the GPUs are equal, slurm starts another job on the same nodes (infra/scheduler,
+    the granted GPUs are equal, slurm starts another job on the same nodes (infra/scheduler,
     ``create_workers``). Under ``strict`` an error where this scheduler refuses.
     """
-    if facts.state.mode == "spmd":
-        return
     kind = facts.scheduler
-    refuses = kind == "local" or (kind in NODE_GRANULAR and facts.areal < AFTER_2_0)
+    newer = facts.areal >= AFTER_2_0
+    if facts.state.mode == "spmd" or (newer and kind == "slurm"):
+        return
+    refuses = kind in ("local", *NODE_GRANULAR)
     for engine in facts.state.active():
         host = facts.state.engines.get(engine.colocated_with or "")
         if host is None or not engine.fits or engine.awex or engine.workers == host.workers:
             continue
+        if newer and kind == "ray" and granted(engine) == granted(host) > 0:
+            continue
         message = (
             f"{engine.name} has {counted(engine.workers, 'worker')} "
             f"and {host.name} has {host.workers}: "
-            "scheduler local refuses this, so do ray and slurm up to AReaL 2.0.0"
+            f"scheduler {kind or 'local'} refuses this"
+            + ("" if kind in NODE_GRANULAR else ", so do ray and slurm up to AReaL 2.0.0")
         )
         hint = "give both as many workers, or use scheduler ray or slurm of AReaL's main"
         severity: Severity = "error" if facts.strict and refuses else "warning"
         yield _finding(severity, "AC354", message, engine.path, hint, engine.text)
 
 
+_NO_P = {
+    "ray and slurm": "the ray and slurm launchers refuse",
+    "local": "the local launcher does not pass to servers before AReaL 1.0.4",
+    "ray": "the ray launcher refuses",
+    "slurm": "the slurm launcher refuses",
+}
+
+
 def spmd_pipeline(facts: Facts) -> Iterator[Finding]:
-    """AC355: the SPMD launchers start servers of tensor ranks only; ray and slurm refuse p over 1
-    (infra/utils/launcher.py): under ``strict`` an error."""
-    if facts.state.mode != "spmd":
+    """AC355: the ray and slurm launchers refuse servers with p over 1 (infra/utils/launcher.py):
+    under ``strict`` an error. Before 1.0.4 the local one starts tensor ranks alone
+    (infra/launcher/sglang_server.py, vllm_server.py)."""
+    who = facts.state.launcher
+    if facts.state.mode != "spmd" or (who == "local" and facts.areal >= V1_0_4):
         return
-    refuses = facts.strict and facts.state.launcher in NODE_GRANULAR
+    refuses = facts.strict and who in NODE_GRANULAR
     for engine in facts.state.active():
         if engine.serves and engine.allocation and engine.allocation.parallel.pp_size > 1:
-            message = f"{engine.name} has p > 1, which the SPMD launchers do not pass to servers"
+            message = f"{engine.name} has p > 1, which {_NO_P[who or 'ray and slurm']}"
             hint = "write it with t alone, or use the single controller (scheduler.type=...)"
             severity: Severity = "error" if refuses else "warning"
             yield _finding(severity, "AC355", message, engine.path, hint, engine.text)

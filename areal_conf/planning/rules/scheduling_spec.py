@@ -7,7 +7,7 @@ string says (infra/controller/train_controller.py and rollout_controller.py, ``i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from areal_conf.config.view import View, is_mapping
 from areal_conf.errors import AllocationError, Finding, counted
@@ -53,6 +53,24 @@ def read_spec(engine: Engine) -> SchedulingSpec | None:
     return _entry(View(first, path), len(value)) if is_mapping(first) else None
 
 
+def first_entry(engine: Engine, key: str) -> Any:
+    """A key of an engine's first ``scheduling_spec``; None where it is not there, or not read."""
+    try:
+        value = engine.section.view.get("scheduling_spec")
+        first = value if is_mapping(value) else value[0]
+        return View(first).get(key)
+    except Exception:
+        return None
+
+
+def granted(engine: Engine) -> int:
+    """GPUs that a scheduler gives to the workers of `engine`, whoever shares them."""
+    spec = read_spec(engine)
+    if spec is None or not spec.gpu:
+        return 0
+    return engine.world_size if engine.serves else engine.world_size * spec.gpu
+
+
 def _entry(view: View, entries: int) -> SchedulingSpec:
     default = SchedulingSpec()
     gpu, cpu, mem = (_count(view, key, getattr(default, key)) for key in ("gpu", "cpu", "mem"))
@@ -73,8 +91,21 @@ def _granted(facts: Facts) -> Iterator[tuple[Engine, SchedulingSpec]]:
         return
     for engine in facts.state.active():
         spec = read_spec(engine) if engine.gpus else None
+        if spec is None and engine.gpus and facts.strict:
+            spec = _default(engine)
         if spec is not None:
             yield engine, spec
+
+
+def _default(engine: Engine) -> SchedulingSpec | None:
+    """What AReaL takes where no ``scheduling_spec`` is written; None where one is."""
+    view = engine.section.view
+    try:
+        if view.get("scheduling_spec") is not None:
+            return None
+    except AllocationError:
+        return None
+    return SchedulingSpec(entries=1, path=view.at("scheduling_spec"))
 
 
 # -- rules ----------------------------------------------------------------------------------------
@@ -99,7 +130,15 @@ def gpus_granted(facts: Facts) -> Iterator[Finding]:
             )
         else:
             continue
-        error = AllocationError("AC359", message, path=path, hint=f"write {path}=1")
+        hint = f"write {path}=1"
+        if read_spec(engine) is None:
+            path = spec.path
+            message = (
+                f"no scheduling_spec: AReaL's default grants the workers of {engine.name} no GPU"
+            )
+            command = "python -m areal.infra.rpc.rpc_server"
+            hint = f"write '++{path}=[{{gpu: 1, cmd: \"{command}\"}}]'"
+        error = AllocationError("AC359", message, path=path, hint=hint)
         yield Finding("warning", error)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from areal_conf.config.areal_defaults import DIRECTORIES
 from areal_conf.config.experiment import Experiment
-from areal_conf.config.versions import AFTER_2_0, V2_0
+from areal_conf.config.versions import AFTER_2_0, V1_0_4
 from areal_conf.config.view import View, is_unset
 from areal_conf.errors import AllocationError, Finding, clip, safe_repr
 from areal_conf.planning.resolve import Facts, Rule
@@ -160,7 +160,7 @@ def routed_experts(facts: Facts) -> Iterator[Finding]:
 def controller_versions(facts: Facts) -> Iterator[Finding]:
     """AC315: both controllers are v1 or both v2 (trainer/rl_trainer.py, ``_validate_cfg``).
 
-    The wheel of 1.0.4 refuses it too, the tag of that version does not: an error only from 2.0.
+    Since the wheel of 1.0.4; the tag of that version does not refuse it.
     """
     pair = _pair(facts)
     if pair is None:
@@ -173,7 +173,7 @@ def controller_versions(facts: Facts) -> Iterator[Finding]:
         shown = f"actor._version is {ours}, rollout._version {other}"
         hint = f"write {path}={other}, or the other way round"
         found = _refused(facts, "AC315", shown, path, hint, ours)
-        yield found if facts.areal >= V2_0 else found._replace(severity="warning")
+        yield found if facts.areal >= V1_0_4 else found._replace(severity="warning")
 
 
 # -- who starts the workers ---------------------------------------------------------------------
