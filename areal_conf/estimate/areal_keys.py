@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from areal_conf.config.versions import AFTER_2_0, V2_0, Version
+from areal_conf.estimate.cards import Gpu
 from areal_conf.estimate.presets import CHUNKED_HEAD, LOSSES, state_bytes
 from areal_conf.estimate.serving import ServingMemory, serving_memory
 from areal_conf.estimate.settings import Recompute, ServingSettings, TrainingSettings
@@ -428,7 +429,7 @@ class EngineKeys:
     trains: bool | None = None
 
     def memory(
-        self, allocation: ModelAllocation, facts: ModelFacts, gpu: float | None
+        self, allocation: ModelAllocation, facts: ModelFacts, gpu: Gpu = None
     ) -> TrainingMemory | ServingMemory:
         """The estimate of one layout."""
         backend = allocation.backend
@@ -445,7 +446,7 @@ def nothing_set(key: str) -> None:
 
 
 def fitting(
-    layouts: Iterable[ModelAllocation], facts: ModelFacts, engine: EngineKeys, gpu: float
+    layouts: Iterable[ModelAllocation], facts: ModelFacts, engine: EngineKeys, gpu: Gpu
 ) -> Iterator[tuple[ModelAllocation, TrainingMemory | ServingMemory]]:
     """Those of `layouts` that may fit a card of `gpu` GiB, each with its estimate.
 

@@ -31,6 +31,10 @@ class Card(NamedTuple):
     source: str = ""
 
 
+Gpu = float | str | Card | None
+"""What functions take as a card: GiB, a name of `CARDS`, one of them, or none."""
+
+
 def _card(
     name: str, usable: float, tera: float, memory: float, link: float, source: str
 ) -> tuple[str, Card]:
@@ -106,6 +110,13 @@ def read_card(gpu: object) -> Card:
     if (amount := _AMOUNT.fullmatch(text)) and text not in _OTHER_NAMES:
         return _of_amount(float(amount[1]), text)
     return _of_name(text)
+
+
+def usable_memory(gpu: Gpu) -> float | None:
+    """GiB of a card: given as such, as a card, or by name; None for none."""
+    if gpu is None or type(gpu) is float:
+        return gpu
+    return read_card(gpu).usable
 
 
 _HINT = "name a card, such as H100, or its GiB: --gpu 79.1"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from areal_conf.estimate.activations import head_dim
+from areal_conf.estimate.cards import Gpu, usable_memory
 from areal_conf.estimate.ranges import GIB, Range, Verdict
 from areal_conf.estimate.settings import ServingSettings
 from areal_conf.estimate.stages import Stage, pipeline_stages
@@ -93,7 +94,7 @@ def serving_memory(
     allocation: ModelAllocation,
     facts: ModelFacts,
     settings: ServingSettings,
-    gpu: float | None = None,
+    gpu: Gpu = None,
 ) -> ServingMemory:
     """Estimate weights, cache and requests of the fullest GPU of an inference server.
 
@@ -101,8 +102,9 @@ def serving_memory(
         allocation: backend and layout; each instance has t * p GPUs.
         facts: of the model.
         settings: see `ServingSettings`; `serving_preset` has those of each engine.
-        gpu: GiB that the card holds; None: no room, no verdict.
+        gpu: GiB that the card holds, a card, or its name; None: no room, no verdict.
     """
+    gpu = usable_memory(gpu)
     parameters = model_parameters(facts)
     unknown = settings.unknown
     if parameters is None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from areal_conf.estimate.activations import LayerBytes, layer_bytes
+from areal_conf.estimate.cards import Gpu, usable_memory
 from areal_conf.estimate.ranges import GIB, Range, Verdict, all_in, allocator_range, verdict_of
 from areal_conf.estimate.settings import TrainingSettings
 from areal_conf.estimate.stages import Stage, in_flight, pipeline_stages
@@ -90,7 +91,7 @@ def training_memory(
     allocation: ModelAllocation,
     facts: ModelFacts,
     settings: TrainingSettings,
-    gpu: float | None = None,
+    gpu: Gpu = None,
 ) -> TrainingMemory:
     """Estimate the memory of the fullest GPU of a training engine.
 
@@ -98,11 +99,12 @@ def training_memory(
         allocation: backend and layout.
         facts: of the model.
         settings: see `TrainingSettings`; `training_preset` has those of each engine.
-        gpu: GiB that the card holds; None: no verdict.
+        gpu: GiB that the card holds, a card, or its name; None: no verdict.
 
     Sources: MEMORY parts of Megatron-LM, Korthikanti et al. 2022 and PyTorch's FSDP2, each named
     where it is used.
     """
+    gpu = usable_memory(gpu)
     parameters = model_parameters(facts)
     unknown = settings.unknown
     if parameters is None:

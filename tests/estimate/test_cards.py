@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from areal_conf import AllocationError
-from areal_conf.estimate import CARDS, read_card
+from areal_conf import AllocationError, ModelAllocation
+from areal_conf.estimate import CARDS, TrainingSettings, read_card, training_memory
 from areal_conf.estimate.cards import card_of_device
+from areal_conf.model import read_model
 
 
 @pytest.mark.parametrize("name", CARDS)
@@ -119,3 +120,13 @@ def test_auto_without_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", library([]))
     with pytest.raises(AllocationError, match="no NVIDIA card"):
         read_card("auto")
+
+
+def test_estimates_take_a_card_by_name() -> None:
+    allocation, model = ModelAllocation.from_str("megatron:d2t4"), read_model("Qwen3-8B")
+    settings = TrainingSettings(tokens=4096)
+    named = training_memory(allocation, model, settings, "H100")
+    assert named == training_memory(allocation, model, settings, CARDS["H100"])
+    assert named == training_memory(allocation, model, settings, 79.1)
+    assert named.gpu == 79.1
+    assert training_memory(allocation, model, settings).verdict == "unknown"
