@@ -135,6 +135,7 @@ CODES: dict[str, str] = {
     "AC604": "a combination of a sweep cannot run",
     "AC605": "two jobs of a sweep are the same, or have the same name",
     "AC606": "layout patterns that mean too many combinations",
+    "AC607": "a cluster that cannot be asked what it has",
     "AC701": "a step does not fit the card",
     "AC702": "a step, or a request, may not fit the card",
     "AC703": "loading the weights does not fit the card",

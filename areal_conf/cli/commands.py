@@ -6,6 +6,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("plan", "plan an experiment: engines, GPUs, and everything that is wrong"),
     "explain": ("explain", "say what a backend string means, or what is wrong with it"),
     "layouts": ("layouts", "list every layout that a pattern such as fsdp:d*t*@8 means"),
+    "suggest": ("suggest", "say which layouts to try first for an experiment, and why"),
     "check": ("check", "lint YAML files: what is wrong, at its line and column"),
     "run": ("run", "check the plan of an AReaL command line, then become that command"),
     "launch": ("launch", "launch one job by AReaL's launcher, and wait for its ranks"),

@@ -23,6 +23,7 @@ from areal_conf.model.rules import rules_of
 if TYPE_CHECKING:
     from areal_conf.errors import Finding
     from areal_conf.estimate.cards import Card
+    from areal_conf.estimate.settings import TrainingSettings
     from areal_conf.estimate.training import TrainingMemory
     from areal_conf.model import ModelFacts
     from areal_conf.spec.allocation import ModelAllocation
@@ -89,6 +90,9 @@ class Subject:
     gpus_per_node: int = 8
     workload: Workload = field(default_factory=Workload)
     settings: Settings = field(default_factory=Settings)
+    _settings: dict[tuple[str, bool, int, bool], TrainingSettings] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def speed(self) -> Speed:
@@ -106,7 +110,12 @@ class Subject:
     def time(self, allocation: ModelAllocation, speed: Speed) -> StepTime | None:
         """The time of one layout of a trainer."""
         backend, sizes = allocation.backend, allocation.parallel.sizes
-        settings = training_settings(backend, sizes, self.keys.keys, self.keys.version)
+        # All that settings depend on of a layout; thousands of layouts share a few.
+        key = (backend, sizes.t > 1, sizes.p, sizes.world > 1)
+        settings = self._settings.get(key)
+        if settings is None:
+            settings = training_settings(backend, sizes, self.keys.keys, self.keys.version)
+            self._settings[key] = settings
         work = training_work(backend, sizes, settings, self.workload)
         return step_time(sizes, self.facts, work, speed)
 
@@ -145,11 +154,11 @@ def _broken(backend: str, sizes: Sizes, facts: ModelFacts, settings: Settings) -
 def rank(
     allocations: Iterable[ModelAllocation], subject: Subject, left_out: LeftOut
 ) -> list[Ranked]:
-    """`rank_servers` or `rank_trainers`, by the role of the first layout."""
+    """`rank_servers` or `rank_trainers`, by the role of the first layout, with warnings."""
     found = list(allocations)
-    if found and found[0].role == "inference":
-        return rank_servers(found, subject, left_out)
-    return rank_trainers(found, subject, left_out)
+    serves = bool(found) and found[0].role == "inference"
+    ranking = rank_servers if serves else rank_trainers
+    return with_warnings(ranking(found, subject, left_out), subject)
 
 
 def rank_trainers(
@@ -184,7 +193,7 @@ def rank_trainers(
         if most is not None and sum(x.verdict == "fits" for x in kept) >= most:
             break
     kept.sort(key=lambda x: (x.verdict == "may", *_by_time(x)))
-    return _relative([*kept, *refused], subject)
+    return _relative([*kept, *refused])
 
 
 def _by_time(ranked: Ranked) -> tuple[float, int, int, int]:
@@ -194,17 +203,18 @@ def _by_time(ranked: Ranked) -> tuple[float, int, int, int]:
     return seconds, sizes.c, sizes.p, sizes.t
 
 
-def _relative(ranked: list[Ranked], subject: Subject) -> list[Ranked]:
+def _relative(ranked: list[Ranked]) -> list[Ranked]:
     fitting = [x.time.total for x in ranked if x.time is not None and x.verdict != "no"]
     best = min(fitting or [x.time.total for x in ranked if x.time is not None], default=None)
     return [
-        replace(
-            x,
-            relative=None if x.time is None or not best else x.time.total / best,
-            warnings=subject.warnings(x.allocation),
-        )
+        replace(x, relative=None if x.time is None or not best else x.time.total / best)
         for x in ranked
     ]
+
+
+def with_warnings(ranked: Iterable[Ranked], subject: Subject) -> list[Ranked]:
+    """The same, with what the model's rules say of each."""
+    return [replace(x, warnings=subject.warnings(x.allocation)) for x in ranked]
 
 
 def rank_servers(
@@ -220,7 +230,7 @@ def rank_servers(
         subject: what they are ranked for.
         left_out: as in `rank_trainers`.
     """
-    ranked = [Ranked(x, subject.memory(x), warnings=subject.warnings(x)) for x in allocations]
+    ranked = [Ranked(x, subject.memory(x)) for x in allocations]
     if left_out is not None:
         left_out.codes["AC704"] += sum(x.verdict == "no" for x in ranked)
         ranked = [x for x in ranked if x.verdict != "no"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel, ConfigDict
+
 from areal_conf.estimate.timing.step import PARTS
 from areal_conf.suggest.ranking import EQUAL, Ranked, requests_at_once
 
@@ -37,3 +39,49 @@ def as_json(ranked: Ranked) -> dict[str, Any]:
         for x in ranked.warnings
     ]
     return found
+
+
+class Suggestion(BaseModel):
+    """One experiment to try.
+
+    Attributes:
+        overrides: what to put behind the command of the experiment.
+        engines: as in a plan, with memory; the trainer's with ``time``.
+        time: of a training step, relative to the fastest layout of the same engine in the same
+            split; None without a trainer.
+        reasons: why it is suggested, and what it costs.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    overrides: list[str]
+    engines: dict[str, dict[str, Any]]
+    time: float | None
+    reasons: list[str]
+
+
+class Suggestions(BaseModel):
+    """What to try first, and what is not among it.
+
+    Attributes:
+        suggestions: by split of the GPUs, servers rising; within a split best first.
+        left_out: layouts that were left out, by the code of what is wrong with them.
+        unknown: what the estimates rest on, and what they cannot order.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    suggestions: list[Suggestion]
+    left_out: dict[str, int]
+    unknown: list[str]
+
+
+def time_of(ranked: Ranked) -> dict[str, Any]:
+    """The time of a trainer's step: relative, whether about equal, rough, and its parts."""
+    fields = as_json(ranked)
+    return {
+        "relative": fields["time"],
+        "about_equal": fields["about_equal"],
+        "rough": fields["rough"],
+        "parts": fields["parts"],
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import sys
@@ -50,4 +51,21 @@ def test_states_are_those_of_the_table() -> None:
             *(f"{size:g}" for size in row.states),
         ]
         for row in STATES
+    ]
+
+
+def test_the_order_is_that_of_the_benchmark() -> None:
+    sys.path.insert(0, str(ROOT))
+    ranking = importlib.import_module("benchmarks.ranking")
+    rows = ranking.read_rows([str(CASES / "layouts-measured.tsv")])
+    assert table("ranking") == [
+        [
+            name,
+            str(row["n"]),
+            f"{row['tau']:.2f}",
+            f"{100 * row['regret']:.1f}",
+            f"{100 * row['oom_said']:.0f}",
+            f"{100 * row['good_refused']:.1f}",
+        ]
+        for name, row in ranking.report(rows)["groups"].items()
     ]

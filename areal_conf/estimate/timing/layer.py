@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from areal_conf.estimate.timing.speed import FLASH1_SLOWER, FLASH_SHARE, Fitted, Machine
@@ -104,7 +103,6 @@ class Shape:
         return _shape(facts)
 
 
-@lru_cache(maxsize=64)
 def _shape(facts: ModelFacts) -> Shape:
     hidden = facts.hidden or 4096
     head_dim = facts.head_dim or hidden // facts.heads
