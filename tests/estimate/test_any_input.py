@@ -13,7 +13,7 @@ from areal_conf.config.versions import AFTER_2_0, V1_0_4, V2_0
 from areal_conf.estimate import EngineKeys
 from areal_conf.estimate.areal_keys import SERVING_KEYS, TRAINING_KEYS
 from areal_conf.model import ModelFacts, read_model
-from areal_conf.model.sizes import Quantization
+from areal_conf.model.quantization import Quantization
 
 SPECS = (
     "fsdp:d8", "fsdp:d2t2c2", "megatron:d4p2t2", "megatron:(attn:d4t2|ffn:t2e4)", "megatron:p16",
