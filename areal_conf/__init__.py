@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from areal_conf.app.preflight import PlanRefused
     from areal_conf.app.wrappers import compose, main
     from areal_conf.areal.export import to_areal
-    from areal_conf.errors import AllocationError
+    from areal_conf.errors import AllocationError, Diagnostic
     from areal_conf.legacy.allocation_mode import AllocationMode, AllocationType
-    from areal_conf.planning.result import Diagnostic, EnginePlan, Plan, plan
+    from areal_conf.planning.result import EnginePlan, Plan, plan
     from areal_conf.search_space import joint_layouts, layouts
     from areal_conf.spec.allocation import (
         ModelAllocation,
@@ -30,7 +30,7 @@ _HOMES = {
     "AllocationError": "errors",
     "AllocationMode": "legacy.allocation_mode",
     "AllocationType": "legacy.allocation_mode",
-    "Diagnostic": "planning.result",
+    "Diagnostic": "errors",
     "EnginePlan": "planning.result",
     "ModelAllocation": "spec.allocation",
     "ParallelStrategy": "spec.allocation",

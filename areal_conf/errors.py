@@ -7,11 +7,13 @@ list of all error and warning codes; the documentation and the command line read
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import date, time
 from enum import Enum
 from numbers import Number
 from pathlib import PurePath
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 CODES: dict[str, str] = {
     "AC101": "no backend prefix",
@@ -207,6 +209,73 @@ def underline(text: str, span: tuple[int, int], limit: int = _MAX_LINE) -> tuple
     return head + body + tail, " " * _width(head) + "^" * max(1, _width(body))
 
 
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One thing found: an error stops the run, a warning does not.
+
+    What rules yield, plans hold and people read is this one form; an `AllocationError` is made of
+    it where something is refused.
+
+    Attributes:
+        severity: error or warning.
+        code: stable code, one of `CODES`.
+        path: config path it is about; None where it is about the whole.
+        message: what is wrong.
+        hint: what to write instead.
+        text: the string at fault, as it was read.
+        span: the characters at fault in `text`.
+    """
+
+    severity: Severity
+    code: str
+    path: str | None
+    message: str
+    hint: str
+    text: str
+    span: tuple[int, int]
+
+    @classmethod
+    def of(cls, severity: Severity, error: AllocationError) -> Diagnostic:
+        """What `error` says, without its companions."""
+        return cls(
+            severity, error.code, error.path, error.message, error.hint, error.text, error.span
+        )
+
+    @classmethod
+    def all_of(cls, severity: Severity, error: AllocationError) -> list[Diagnostic]:
+        """What `error` and its companions say."""
+        return [cls.of(severity, one) for one in error.errors]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Severity and exception: ``for severity, error in check_model(...)``."""
+        yield self.severity
+        yield self.error()
+
+    def error(self) -> AllocationError:
+        """The diagnostic as an exception."""
+        return AllocationError(
+            self.code,
+            self.message,
+            hint=self.hint,
+            text=self.text,
+            span=self.span,
+            path=self.path,
+        )
+
+    def describe(self) -> str:
+        """The diagnostic as text of a few lines, without its severity."""
+        where = f"{clip(self.path)}: " if self.path else ""
+        lines = [f"{where}{self.code}: {clip(self.message, 600)}"]
+        if self.text:
+            shown, marker = underline(self.text, self.span)
+            lines += [f"  {shown}", f"  {marker}"]
+        lines.append(f"hint: {clip(self.hint, 900)}")
+        return "\n".join(lines)
+
+
 class AllocationError(ValueError):
     """A backend string, a layout or a plan that cannot be used as it is.
 
@@ -275,13 +344,7 @@ class AllocationError(ValueError):
 
     def describe(self) -> str:
         """This error alone (without its companions), as text of a few lines."""
-        where = f"{clip(self.path)}: " if self.path else ""
-        lines = [f"{where}{self.code}: {clip(self.message, 600)}"]
-        if self.text:
-            shown, marker = underline(self.text, self.span)
-            lines += [f"  {shown}", f"  {marker}"]
-        lines.append(f"hint: {clip(self.hint, 900)}")
-        return "\n".join(lines)
+        return Diagnostic.of("error", self).describe()
 
     def __str__(self) -> str:
         more = len(self._others)
@@ -312,16 +375,6 @@ def _rebuild(
     others: tuple[AllocationError, ...],
 ) -> AllocationError:
     return kind(code, message, hint=hint, text=text, span=span, path=path, others=others)
-
-
-Severity = Literal["error", "warning"]
-
-
-class Finding(NamedTuple):
-    """What a check found: an error stops the run, a warning does not."""
-
-    severity: Severity
-    error: AllocationError
 
 
 def wrong_type(

@@ -27,7 +27,7 @@ from areal_conf.areal.hydra_jobs import JobFailedError
 from areal_conf.config.app_module import AppImportError
 from areal_conf.documents.isolation import EnvironmentHiddenError
 from areal_conf.documents.yaml_text import BadYamlError
-from areal_conf.errors import Finding
+from areal_conf.errors import Diagnostic
 from areal_conf.files import FileChangedError, TooLargeError
 from areal_conf.legacy.carry_over import AllocationModeDeprecationWarning
 from areal_conf.lint import linter
@@ -312,7 +312,7 @@ def public_values() -> list[Any]:
         FileChangedError(Path("a")),
         runner.StoppedError(15),
         document.YamlError("no", 3),
-        linter._BrokenError(Finding("error", raised()), linter.Place()),
+        linter._BrokenError(Diagnostic.of("error", raised()), linter.Place()),
         linter._NotComposedError("no", "mend it"),
         AppImportError("no"),
         BadYamlError("no", 3),

@@ -173,7 +173,7 @@ def plan_or_refuse(cfg: DictConfig, options: PlanOptions) -> Plan:
 
 
 def report_of(made: Plan) -> str:
-    return "\n".join(d.error().describe() for d in made.errors)
+    return "\n".join(d.describe() for d in made.errors)
 
 
 def warnings_of(made: Plan) -> Iterator[str]:

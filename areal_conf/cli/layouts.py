@@ -109,7 +109,7 @@ class Warnings:
             return []
         from areal_conf.model import check_model
 
-        return [finding.error for finding in check_model(allocation, self.model)]
+        return [finding.error() for finding in check_model(allocation, self.model)]
 
     def counted(self, found: Iterable[ModelAllocation]) -> Iterator[ModelAllocation]:
         """The layouts as they are, while their warnings are counted."""

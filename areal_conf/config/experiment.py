@@ -17,7 +17,7 @@ from typing import Any
 from areal_conf.config.areal_defaults import DEFAULT_KL_CTL, ROLES
 from areal_conf.config.versions import areal_version
 from areal_conf.config.view import View, is_mapping, is_unset, whole_number
-from areal_conf.errors import AllocationError, Finding, clip, wrong_type
+from areal_conf.errors import AllocationError, Diagnostic, clip, wrong_type
 from areal_conf.spec.allocation import looks_like_spec
 from areal_conf.spec.backends import Role
 
@@ -97,7 +97,7 @@ class Experiment:
     gpu: Any = None
     areal: str | None = None
     own_engines: bool = False
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Diagnostic] = field(default_factory=list)
     strategies: dict[str, Any] = field(default_factory=dict)
     _values: dict[str, Any] = field(default_factory=dict)
 
@@ -174,7 +174,7 @@ class _Reader:
     def __init__(self, view: View, whole: View) -> None:
         self.view = view
         self.whole = whole
-        self.findings: list[Finding] = []
+        self.findings: list[Diagnostic] = []
 
     def read(self) -> Experiment:
         own = self.own(self.view)
@@ -222,7 +222,7 @@ class _Reader:
         try:
             areal_version(str(value))
         except AllocationError as error:
-            self.findings.append(Finding("error", error.at(own.at("areal"))))
+            self.findings += Diagnostic.all_of("error", error.at(own.at("areal")))
             return None
         return str(value)
 
@@ -294,7 +294,7 @@ class _Reader:
                 path=section.at("engine_type"),
                 hint="write rollout or train",
             )
-            self.findings.append(Finding("error", error))
+            self.findings += Diagnostic.all_of("error", error)
             return None
         view = inner[kind] or View({}, section.at(kind))
         engine = self.engine("teacher", view, "inference" if kind == "rollout" else "training")
@@ -335,7 +335,7 @@ class _Reader:
             error = wrong_type(
                 key, "the name of an engine", path=listed.path, hint="write the name in quotes"
             )
-            self.findings.append(Finding("error", error))
+            self.findings += Diagnostic.all_of("error", error)
         for name in listed.keys():  # noqa: SIM118
             entry = self.guard(lambda name=name: listed.section(name))
             path = self.text(entry, "path") if entry else None
@@ -347,11 +347,11 @@ class _Reader:
                     path=listed.at(name),
                     hint="write {path: my_app.actor, role: training}",
                 )
-                self.findings.append(Finding("error", error))
+                self.findings += Diagnostic.all_of("error", error)
                 continue
             self.unread_keys(entry, ("path", "role", "settings"))
             if self.guard(lambda path=path: self.view.leads_nowhere(path)):
-                self.findings.append(Finding("error", self.nothing_at(path, listed.at(name))))
+                self.findings += Diagnostic.all_of("error", self.nothing_at(path, listed.at(name)))
                 continue
             yield from self.engine_at(name, path, role)  # type: ignore[arg-type]
 
@@ -390,7 +390,7 @@ class _Reader:
             return View(value, view.at(key))
         if told and not is_unset(value):
             error = wrong_type(value, what, path=view.at(key), hint=hint)
-            self.findings.append(Finding("error", error))
+            self.findings += Diagnostic.all_of("error", error)
         return None
 
     def unread_keys(self, view: View | None, known: Sequence[str]) -> None:
@@ -406,15 +406,15 @@ class _Reader:
                     path=view.at(key),
                     hint=f"did you mean {near[0]}?" if near else f"the keys are {', '.join(known)}",
                 )
-                self.findings.append(Finding("warning", error))
+                self.findings.append(Diagnostic.of("warning", error))
 
     def guard(self, read: Any, failed: Any = None) -> Any:
         """The value `read` gives; `failed`, and a finding, where it cannot be resolved."""
         try:
             return read()
         except AllocationError as error:
-            if all(error.path != f.error.path for f in self.findings):
-                self.findings.append(Finding("error", error))
+            if all(error.path != f.path for f in self.findings):
+                self.findings += Diagnostic.all_of("error", error)
             return failed
 
     def text(self, view: View, key: str) -> str | None:
@@ -423,7 +423,7 @@ class _Reader:
             return None
         if not isinstance(value, str):
             error = wrong_type(value, f"text for {key}", path=view.at(key), hint="write it as text")
-            self.findings.append(Finding("error", error))
+            self.findings += Diagnostic.all_of("error", error)
             return None
         return value
 
@@ -440,7 +440,7 @@ class _Reader:
                 path=view.at(key),
                 hint=f"write {key}: 8, or null where it is not known",
             )
-            self.findings.append(Finding("error", error))
+            self.findings += Diagnostic.all_of("error", error)
             return None
         return value
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from areal_conf.config.areal_defaults import ROLES
-from areal_conf.errors import AllocationError, Finding, clip
+from areal_conf.errors import AllocationError, Diagnostic, clip
 from areal_conf.legacy.allocation_mode import AllocationMode
 from areal_conf.spec.allocation import SchedulingStrategyType, looks_like_spec
 
@@ -36,9 +36,9 @@ class Redactor:
         self._cfg = cfg
         self._patterns: list[tuple[re.Pattern[str], str]] | None = None
 
-    def findings(self, findings: Iterable[Finding]) -> list[Finding]:
-        """`findings` with every error redacted."""
-        return [Finding(severity, self.error(error)) for severity, error in findings]
+    def findings(self, findings: Iterable[Diagnostic]) -> list[Diagnostic]:
+        """`findings` with every text redacted."""
+        return [Diagnostic.of(one.severity, self.error(one.error())) for one in findings]
 
     def error(self, error: AllocationError) -> AllocationError:
         """`error` and its companions, redacted; itself where there is nothing to hide."""

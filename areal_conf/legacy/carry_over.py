@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from areal_conf.errors import AllocationError, Finding, clip
+from areal_conf.errors import AllocationError, Diagnostic, clip
 from areal_conf.legacy.allocation_mode import AllocationMode
 from areal_conf.spec.allocation import ModelAllocation
 
@@ -41,7 +41,7 @@ class Carried:
     mode: AllocationMode | None = None
     says: dict[str, str] = field(default_factory=dict)
     filled: dict[str, str] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Diagnostic] = field(default_factory=list)
     warning: str | None = None
 
     def host_of(self, engine: str) -> str | None:
@@ -82,12 +82,12 @@ def carry_over(
     lines = places.lines(says)
     if not spmd:
         finding = places.ignored(mode, lines)
-        return Carried(read, says, {}, [finding], _text(finding.error))
+        return Carried(read, says, {}, [finding], _text(finding))
     filled = {e: spec for e, spec in says.items() if e in backends and not backends[e]}
     deprecated = places.deprecated(mode, lines)
     findings = [deprecated, *_compared(read, says, backends, places)]
     findings += (places.warning("AC515", note, lines, mode) for note in read.notes)
-    return Carried(read, says, filled, findings, _text(deprecated.error))
+    return Carried(read, says, filled, findings, _text(deprecated))
 
 
 def warn_once(carried: Carried) -> None:
@@ -121,8 +121,8 @@ def _users_place() -> tuple[str, int]:
     return frame.f_code.co_filename, frame.f_lineno
 
 
-def _text(error: AllocationError) -> str:
-    return f"{error.message}; {error.hint}"
+def _text(finding: Diagnostic) -> str:
+    return f"{finding.message}; {finding.hint}"
 
 
 class _Places:
@@ -140,7 +140,7 @@ class _Places:
         written = " ".join(f"{self.backend(engine)}={spec}" for engine, spec in says.items())
         return f"write {written} (areal-conf migrate does it)"
 
-    def warning(self, code: str, message: str, hint: str, text: str) -> Finding:
+    def warning(self, code: str, message: str, hint: str, text: str) -> Diagnostic:
         return self.finding("warning", code, message, hint, text, self.mode)
 
     def finding(
@@ -151,14 +151,14 @@ class _Places:
         hint: str,
         text: str,
         path: str,
-    ) -> Finding:
-        return Finding(severity, AllocationError(code, message, hint=hint, text=text, path=path))
+    ) -> Diagnostic:
+        return Diagnostic(severity, code, path, message, hint, text, (0, len(text)))
 
-    def deprecated(self, mode: str, hint: str) -> Finding:
+    def deprecated(self, mode: str, hint: str) -> Diagnostic:
         message = "allocation_mode is deprecated: each engine has a backend of its own"
         return self.warning("AC512", message, hint, mode)
 
-    def ignored(self, mode: str, hint: str) -> Finding:
+    def ignored(self, mode: str, hint: str) -> Diagnostic:
         message = (
             "allocation_mode is ignored: the single controller runs, "
             "which reads each engine's backend"
@@ -168,10 +168,10 @@ class _Places:
 
 def _unreadable(mode: str, error: AllocationError, spmd: bool, places: _Places) -> Carried:
     if spmd:
-        return Carried(findings=[Finding("error", error.at(places.mode))])
+        return Carried(findings=Diagnostic.all_of("error", error.at(places.mode)))
     hint = f"delete it, and write each engine's backend ({error.code}: it cannot be read either)"
     finding = places.ignored(mode, hint)
-    return Carried(findings=[finding], warning=_text(finding.error))
+    return Carried(findings=[finding], warning=_text(finding))
 
 
 def _compared(
@@ -179,7 +179,7 @@ def _compared(
     says: Mapping[str, str],
     backends: Mapping[str, str | None],
     places: _Places,
-) -> Iterator[Finding]:
+) -> Iterator[Diagnostic]:
     """What there is to say of each engine that the mode names."""
     for engine, allocation in mode.engines().items():
         place, spec = places.backend(engine), says[engine]

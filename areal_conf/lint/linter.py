@@ -30,7 +30,7 @@ from areal_conf.documents import yaml_text
 from areal_conf.documents.isolation import environment_hidden, foreign_source
 from areal_conf.documents.roots import ConfigPlace, config_place
 from areal_conf.documents.yaml_text import BadYamlError
-from areal_conf.errors import AllocationError, Finding, clip
+from areal_conf.errors import AllocationError, Diagnostic, clip
 from areal_conf.files import MAX_BYTES, TooLargeError, read_limited, walk
 from areal_conf.lint.nodes import (
     TEXT,
@@ -118,8 +118,8 @@ def lint_file(
         message = f"the file is larger than {MAX_BYTES // 2**20} MiB"
         found = [(_not_yaml(message), Place())]
     except _BrokenError as broken:
-        found = [(Finding("error", broken.error), broken.place)]
-    out = [FileFinding(str(path), place, severity, error) for (severity, error), place in found]
+        found = [(Diagnostic.of("error", broken.error), broken.place)]
+    out = [FileFinding(str(path), place, one.severity, one.error()) for one, place in found]
     return sorted(out, key=lambda f: (f.place, f.severity, f.error.code))
 
 
@@ -128,21 +128,21 @@ def _says_nothing(data: bytes) -> bool:
     return len(data) > _LARGE and b"\0" not in data[:4] and not _WORDS.search(data)
 
 
-Placed = list[tuple[Finding, Place]]
+Placed = list[tuple[Diagnostic, Place]]
 
 
 class _BrokenError(Exception):
     """The file, or a document of it, cannot be read any further."""
 
-    def __init__(self, finding: Finding, place: Place) -> None:
+    def __init__(self, finding: Diagnostic, place: Place) -> None:
         super().__init__(finding, place)
-        self.error = finding.error
+        self.error = finding.error()
         self.place = place
 
 
-def _not_yaml(message: str) -> Finding:
+def _not_yaml(message: str) -> Diagnostic:
     hint = "mend the YAML at this place"
-    return Finding("error", AllocationError("AC330", message, hint=hint))
+    return Diagnostic.of("error", AllocationError("AC330", message, hint=hint))
 
 
 def _broken(fault: BadYamlError, line: int = 0) -> _BrokenError:
@@ -173,7 +173,7 @@ def _lint_text(text: str, file: Path, options: PlanOptions) -> Placed:
             try:
                 found += document.lint()
             except _BrokenError as broken:
-                found.append((Finding("error", broken.error), broken.place))
+                found.append((Diagnostic.of("error", broken.error), broken.place))
     return found
 
 
@@ -211,11 +211,11 @@ class _Document:
         placed = list(self.duplicates()) if ours else []
         if not placed:
             findings = self.plan_findings(ours)
-            placed += [(f, self.place(f.error)) for f in findings]
-        seen = {(f.error.code, place) for f, place in placed}
-        strings = ((f, self.place(f.error)) for f in self.string_findings())
-        placed += [(f, place) for f, place in strings if (f.error.code, place) not in seen]
-        return [(f, place) for f, place in placed if f.error.code not in _NOT_SHOWN]
+            placed += [(f, self.place(f)) for f in findings]
+        seen = {(f.code, place) for f, place in placed}
+        strings = ((f, self.place(f)) for f in self.string_findings())
+        placed += [(f, place) for f, place in strings if (f.code, place) not in seen]
+        return [(f, place) for f, place in placed if f.code not in _NOT_SHOWN]
 
     def mentions_engines(self) -> bool:
         """Whether the document says anything that is ours to check."""
@@ -223,7 +223,7 @@ class _Document:
             return True
         return has_engine(self.node) or any(True for _ in specs(self.node))
 
-    def duplicates(self) -> Iterator[tuple[Finding, Place]]:
+    def duplicates(self) -> Iterator[tuple[Diagnostic, Place]]:
         """AC331: keys given twice, which Hydra refuses: texts, not numbers."""
         for path, node in mappings(self.node):
             seen: set[str] = set()
@@ -237,15 +237,15 @@ class _Document:
                         path=join(path, key.value),
                         hint="leave one of the two: Hydra refuses the file",
                     )
-                    yield Finding("error", error), self.start(key)
+                    yield Diagnostic.of("error", error), self.start(key)
                 seen.add(key.value)
 
     # -- the plan ------------------------------------------------------------------------------
 
-    def plan_findings(self, ours: bool) -> list[Finding]:
+    def plan_findings(self, ours: bool) -> list[Diagnostic]:
         """What the plans of the document's experiments find."""
         with environment_hidden():
-            found: list[Finding] = []
+            found: list[Diagnostic] = []
             cfg = None
             if self.has_defaults:
                 try:
@@ -259,7 +259,7 @@ class _Document:
             cfg = self.plain() if cfg is None else cfg
             return found + self.planned(cfg, is_part)
 
-    def planned(self, cfg: Any, is_part: bool) -> list[Finding]:
+    def planned(self, cfg: Any, is_part: bool) -> list[Diagnostic]:
         """What the plan of each experiment in `cfg` finds."""
         data = _container(cfg)
         if path := yaml_text.endless_interpolation(data):
@@ -270,7 +270,7 @@ class _Document:
         roots = [named] if named else list(experiment_packages(data))
         if not named and not roots and self.mentions_engines():
             roots = [""]
-        out: list[Finding] = []
+        out: list[Diagnostic] = []
         for root in roots:
             found = _check(cfg, replace(self.options, root=root))
             out += _known(found, data, is_part or _is_fragment(data, root))
@@ -337,7 +337,7 @@ class _Document:
         words = {name for name in ROLES if re.search(rf"\b{name}\b", source)}
         return "areal" in source or bool(words) or _folder_is_ours(self.file.absolute().parent)
 
-    def string_findings(self) -> Iterator[Finding]:
+    def string_findings(self) -> Iterator[Diagnostic]:
         """What is wrong with any string, of any depth, that begins as a backend string does."""
         from areal_conf.spec.allocation import ModelAllocation
 
@@ -345,11 +345,11 @@ class _Document:
             try:
                 ModelAllocation.from_str(value)
             except AllocationError as error:
-                yield from (Finding("error", one) for one in error.at(path).errors)
+                yield from Diagnostic.all_of("error", error.at(path))
 
     # -- places --------------------------------------------------------------------------------
 
-    def place(self, error: AllocationError) -> Place:
+    def place(self, error: Diagnostic) -> Place:
         """Where `error` stands: its characters, its value, or the nearest section there is."""
         key, value, exact = self.find(error.path)
         if isinstance(value, yaml.ScalarNode) and exact:
@@ -375,7 +375,7 @@ class _Document:
             return Place(start.line + 1, start.column + 1, end.line + 1, end.column + 1)
         return Place(start.line + 1, start.column + 1, start.line + 1, start.column + 1)
 
-    def inside(self, node: Any, error: AllocationError) -> Place:
+    def inside(self, node: Any, error: Diagnostic) -> Place:
         """The characters of a scalar that are at fault, where it stands as it reads."""
         source = self.text[node.start_mark.index : node.end_mark.index]
         at = source.find(error.text) if error.text else -1
@@ -395,9 +395,11 @@ def _container(cfg: Any) -> Any:
     return OmegaConf.to_container(cfg, resolve=False)
 
 
-def _not_composed(reason: str, hint: str) -> Finding:
+def _not_composed(reason: str, hint: str) -> Diagnostic:
     message = f"not composed, so checked only for what the file itself holds: {clip(reason, 500)}"
-    return Finding("warning", AllocationError(NOT_COMPOSED, message, path="defaults", hint=hint))
+    return Diagnostic.of(
+        "warning", AllocationError(NOT_COMPOSED, message, path="defaults", hint=hint)
+    )
 
 
 @lru_cache(maxsize=64)
@@ -414,7 +416,7 @@ def _folder_is_ours(folder: Path) -> bool:
     return False
 
 
-def _check(cfg: Any, options: PlanOptions) -> list[Finding]:
+def _check(cfg: Any, options: PlanOptions) -> list[Diagnostic]:
     from areal_conf import resolvers
     from areal_conf.planning.checks import check_only
 
@@ -422,7 +424,7 @@ def _check(cfg: Any, options: PlanOptions) -> list[Finding]:
     try:
         return check_only(cfg, options)
     except AllocationError as error:
-        return [Finding("error", error)]
+        return Diagnostic.all_of("error", error)
 
 
 def _is_fragment(data: dict[Any, Any], root: str) -> bool:
@@ -436,15 +438,15 @@ def _is_fragment(data: dict[Any, Any], root: str) -> bool:
     return not any(section.get(key) for key in complete)
 
 
-def _known(findings: list[Finding], data: dict[Any, Any], is_part: bool) -> list[Finding]:
+def _known(findings: list[Diagnostic], data: dict[Any, Any], is_part: bool) -> list[Diagnostic]:
     """`findings` without those that another config, or the environment, may put right."""
-    gone = {e.path for _, e in findings if _is_unknown(e, is_part)}
-    gone |= {e.path for _, e in findings if e.code == "AC301" and _is_promised(data, e.path)}
+    gone = {e.path for e in findings if _is_unknown(e, is_part)}
+    gone |= {e.path for e in findings if e.code == "AC301" and _is_promised(data, e.path)}
     dropped = _NEEDS_WHOLE if is_part else _NEEDS_ALL if gone else set()
-    return [f for f in findings if f.error.code not in dropped and f.error.path not in gone]
+    return [f for f in findings if f.code not in dropped and f.path not in gone]
 
 
-def _is_unknown(error: AllocationError, is_part: bool) -> bool:
+def _is_unknown(error: Diagnostic, is_part: bool) -> bool:
     """Whether an interpolation leads to what only the app, or its environment, has."""
     if error.code != "AC309" or "${" not in error.text:
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from areal_conf.errors import AllocationError, Finding
+from areal_conf.errors import AllocationError, Diagnostic
 from areal_conf.model.facts import ModelFacts
 from areal_conf.model.rule import NO_SETTINGS, Rule, Settings
 from areal_conf.model.rules import errors_of, rules_of, tests_of
@@ -33,7 +33,7 @@ def check_model(
     path: str | None = None,
     settings: Settings = NO_SETTINGS,
     text: str | None = None,
-) -> list[Finding]:
+) -> list[Diagnostic]:
     """Every rule of the backend that the layout breaks for this model, errors first.
 
     Args:
@@ -54,7 +54,7 @@ def check_model(
     broken = [rule for rule in rules if rule.broken(sizes, facts, settings)]
     wrong = {rule.dim for rule in broken if rule.severity == "error"}
     return [
-        Finding(rule.severity, case.error(rule))
+        Diagnostic.of(rule.severity, case.error(rule))
         for rule in broken
         if rule.severity == "error" or not rule.dim or rule.dim not in wrong
     ]

@@ -11,17 +11,16 @@ from areal_conf._lazy import lazy_names
 
 if TYPE_CHECKING:
     from areal_conf.planning.checks import check_only
-    from areal_conf.planning.result import Diagnostic, EnginePlan, Plan, plan
+    from areal_conf.planning.result import EnginePlan, Plan, plan
 
 _HOMES = {
-    "Diagnostic": "result",
     "EnginePlan": "result",
     "Plan": "result",
     "check_only": "checks",
     "plan": "result",
 }
 
-__all__ = ["Diagnostic", "EnginePlan", "Plan", "check_only", "plan"]
+__all__ = ["EnginePlan", "Plan", "check_only", "plan"]
 
 if not TYPE_CHECKING:  # a checker knows the names above, and no others
     __getattr__, __dir__ = lazy_names(__name__, _HOMES)

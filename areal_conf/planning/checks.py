@@ -16,7 +16,7 @@ from areal_conf.config.experiment import Experiment, code_list, read_experiment
 from areal_conf.config.packages import find_root
 from areal_conf.config.redaction import Redactor
 from areal_conf.config.versions import Version, areal_version
-from areal_conf.errors import AllocationError, Finding, can_be_allowed, clip, wrong_type
+from areal_conf.errors import AllocationError, Diagnostic, can_be_allowed, clip, wrong_type
 from areal_conf.legacy.carry_over import FIELD, Carried, carry_over
 from areal_conf.planning.options import PlanOptions
 from areal_conf.planning.resolve import Facts, Rule, gather, resolve
@@ -51,12 +51,12 @@ _OF_LAYOUTS: tuple[Rule, ...] = (
 _DEFAULT = PlanOptions()
 
 
-def check_only(cfg: Any, options: PlanOptions = _DEFAULT) -> list[Finding]:
+def check_only(cfg: Any, options: PlanOptions = _DEFAULT) -> list[Diagnostic]:
     """The errors and warnings of a plan, without the plan; exceptions are those of a plan."""
     return examine(cfg, options)[1]
 
 
-def examine(cfg: Any, options: PlanOptions) -> tuple[Facts, list[Finding]]:
+def examine(cfg: Any, options: PlanOptions) -> tuple[Facts, list[Diagnostic]]:
     """The resolved experiment, and everything found, each thing once.
 
     What the config takes from the environment is in none of it (`areal_conf.config.redaction`), nor
@@ -68,13 +68,13 @@ def examine(cfg: Any, options: PlanOptions) -> tuple[Facts, list[Finding]]:
         options = options.or_of(experiment)
         facts, refused = _gathered(experiment, options)
         findings = [*_found(facts, options.model), *refused, *_memory(facts, options)]
-        found = _flat([as_allowed(finding, facts.allowed) for finding in findings])
+        found = _once([as_allowed(finding, facts.allowed) for finding in findings])
     except AllocationError as error:
         raise hidden.error(error) from None
     return facts, hidden.findings(found)
 
 
-def _memory(facts: Facts, options: PlanOptions) -> Iterator[Finding]:
+def _memory(facts: Facts, options: PlanOptions) -> Iterator[Diagnostic]:
     """What the estimates of memory say, where a card is named; they are kept in `facts`."""
     if options.gpu is None:
         return
@@ -87,7 +87,7 @@ def _memory(facts: Facts, options: PlanOptions) -> Iterator[Finding]:
         if error.code != "AC710" or options.gpu is not experiment.gpu:
             raise
         # A card that the config names and this machine cannot tell must not stop a job.
-        yield Finding("warning", error.at(f"{experiment.own_path}.gpu"))
+        yield Diagnostic.of("warning", error.at(f"{experiment.own_path}.gpu"))
         return
     yield from memory.unknown_settings(facts)
     yield from memory_advice.check(facts, facts.memory)
@@ -103,9 +103,9 @@ def first_error(experiment: Experiment, model: Any = None) -> tuple[State, Alloc
     facts, refused = _gathered(experiment, options)
     stopping = (finding for rule in _STOPPING for finding in rule(facts))
     fits = models.check(facts.state, model) if model is not None else ()
-    for severity, error in chain(facts.state.findings, stopping, fits, refused):
-        if severity == "error" and error.code not in facts.allowed:
-            return facts.state, error
+    for one in chain(facts.state.findings, stopping, fits, refused):
+        if one.severity == "error" and one.code not in facts.allowed:
+            return facts.state, one.error()
     return facts.state, None
 
 
@@ -126,11 +126,11 @@ def layout_report(
     found = [finding for rule in _OF_LAYOUTS for finding in rule(facts)]
     if options.model is not None:
         found += models.check(facts.state, options.model)
-    odd = [error for severity, error in found if severity == "warning" and error.code != "AC362"]
+    odd = [one.error() for one in found if one.severity == "warning" and one.code != "AC362"]
     return facts, odd
 
 
-def _gathered(experiment: Experiment, options: PlanOptions) -> tuple[Facts, list[Finding]]:
+def _gathered(experiment: Experiment, options: PlanOptions) -> tuple[Facts, list[Diagnostic]]:
     """The resolved experiment, and what is wrong with the codes that it allows."""
     launcher = options.launcher
     if launcher is not None and launcher not in LAUNCHERS:
@@ -148,7 +148,7 @@ def _gathered(experiment: Experiment, options: PlanOptions) -> tuple[Facts, list
     return replace(facts, allowed=frozenset(allowed)), refused
 
 
-def _found(facts: Facts, model: Any) -> Iterator[Finding]:
+def _found(facts: Facts, model: Any) -> Iterator[Diagnostic]:
     """What is wrong with a resolved experiment, rule by rule."""
     yield from facts.state.findings
     for table in (cluster, scheduling_spec, trainer, workers, launchers, keys):
@@ -186,18 +186,18 @@ def _unjudged(backend: object) -> str | None:
 def _codes(allow: Any) -> set[str]:
     codes, refused = _allowed(code_list(allow))
     if refused:
-        raise refused[0].error
+        raise refused[0].error()
     return codes
 
 
-def _allowed(codes: Iterable[Any], path: str | None = None) -> tuple[set[str], list[Finding]]:
+def _allowed(codes: Iterable[Any], path: str | None = None) -> tuple[set[str], list[Diagnostic]]:
     """Codes that may be allowed, and what is wrong with the others."""
     good: set[str] = set()
-    bad: list[Finding] = []
+    bad: list[Diagnostic] = []
     for code in codes:
         if not isinstance(code, str):
             error = wrong_type(code, "a code", hint="write AC306", path=path)
-            bad.append(Finding("error", error))
+            bad.append(Diagnostic.of("error", error))
         elif can_be_allowed(code):
             good.add(code)
         else:
@@ -208,27 +208,25 @@ def _allowed(codes: Iterable[Any], path: str | None = None) -> tuple[set[str], l
                 path=path,
                 hint="write a code such as AC306",
             )
-            bad.append(Finding("error", error))
+            bad.append(Diagnostic.of("error", error))
     return good, bad
 
 
-def as_allowed(finding: Finding, allowed: Collection[str]) -> Finding:
+def as_allowed(finding: Diagnostic, allowed: Collection[str]) -> Diagnostic:
     """`finding`, as a warning where it is an error whose code is allowed."""
-    severity, error = finding
-    if severity != "error" or error.code not in allowed:
+    if finding.severity != "error" or finding.code not in allowed:
         return finding
-    message = f"{error.message} (allowed: {error.code} counts as a warning)"
-    return Finding("warning", error.reworded(message))
+    message = f"{finding.message} (allowed: {finding.code} counts as a warning)"
+    return replace(finding, severity="warning", message=message)
 
 
-def _flat(findings: list[Finding]) -> list[Finding]:
-    """Each finding with its companions as findings of their own, each once."""
-    out: list[Finding] = []
+def _once(findings: list[Diagnostic]) -> list[Diagnostic]:
+    """Each finding once, whatever its severity and hint."""
+    out: list[Diagnostic] = []
     seen = set()
-    for severity, error in findings:
-        for one in error.errors:
-            key = (one.code, one.path, one.message, one.text, one.span)
-            if key not in seen:
-                seen.add(key)
-                out.append(Finding(severity, one))
+    for one in findings:
+        key = (one.code, one.path, one.message, one.text, one.span)
+        if key not in seen:
+            seen.add(key)
+            out.append(one)
     return out

@@ -6,7 +6,7 @@ from areal_conf.config.versions import AFTER_2_0
 from areal_conf.config.view import View, is_mapping, is_unset
 from areal_conf.errors import (
     AllocationError,
-    Finding,
+    Diagnostic,
     Severity,
     clip,
     counted,
@@ -26,7 +26,7 @@ def colocate(state: State, engine: Engine) -> None:
         return
     kind, target, path = _strategy(state, engine)
     if kind is SchedulingStrategyType.colocation and _ignores_strategy(state, engine):
-        state.findings.append(Finding("warning", _not_read(engine)))
+        state.findings.append(Diagnostic.of("warning", _not_read(engine)))
         kind = None
     if kind is not SchedulingStrategyType.colocation:
         if engine.name == "rollout" and shares_by_awex(state):
@@ -71,7 +71,7 @@ def _colocate_spmd(state: State, engine: Engine) -> None:
         message = f"SPMD launchers do not read it: {engine.name} gets GPUs of its own"
         hint = f"write {path}.type=separation, or use the single controller"
         state.findings.append(
-            Finding("warning", AllocationError("AC317", message, path=path, hint=hint))
+            Diagnostic.of("warning", AllocationError("AC317", message, path=path, hint=hint))
         )
 
 
@@ -145,7 +145,7 @@ def _read_strategy(
         path = section.at("type")
         if is_unset(kind):
             if not is_unset(target):
-                state.findings.append(Finding("warning", _no_type(engine, section, target)))
+                state.findings.append(Diagnostic.of("warning", _no_type(engine, section, target)))
             return None, None, path
         if not isinstance(kind, str) or kind not in SchedulingStrategyType.__members__:
             raise wrong_type(kind, "separation or colocation", hint=hint, path=path)
@@ -229,7 +229,7 @@ def check_colocation(state: State, engine: Engine) -> None:
         return
     engine.fits = False
     severity: Severity = "warning" if _submits_another_job(state) else "error"
-    state.findings.append(Finding(severity, _other_size(engine, host)))
+    state.findings.append(Diagnostic.of(severity, _other_size(engine, host)))
 
 
 def _submits_another_job(state: State) -> bool:

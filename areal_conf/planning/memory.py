@@ -12,7 +12,7 @@ from typing import Any
 
 from areal_conf.config.experiment import Experiment
 from areal_conf.config.view import View, is_mapping, is_unset
-from areal_conf.errors import AllocationError, Finding
+from areal_conf.errors import AllocationError, Diagnostic
 from areal_conf.estimate.areal_keys import SERVING_KEYS, TRAINING_KEYS, EngineKeys
 from areal_conf.estimate.cards import Card, read_card
 from areal_conf.estimate.ranges import CONTEXT, STATIC_RANGE, Range, Verdict, verdict_of
@@ -200,7 +200,7 @@ def _whole(value: Any) -> int | None:
     return value if type(value) is int and value > 0 else None
 
 
-def unknown_settings(facts: Facts) -> Iterator[Finding]:
+def unknown_settings(facts: Facts) -> Iterator[Diagnostic]:
     """AC364: keys of ``areal_plan.engines.NAME.settings`` that no estimate reads."""
     for engine in facts.state.active():
         settings = _own_settings(facts.state.experiment, engine.name)
@@ -210,7 +210,7 @@ def unknown_settings(facts: Facts) -> Iterator[Finding]:
         known = SERVING_KEYS[engine.allocation.backend] if serves else TRAINING_KEYS
         for key in _dotted(settings):
             if key not in known:
-                yield Finding(
+                yield Diagnostic.of(
                     "warning",
                     AllocationError(
                         "AC364",

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from areal_conf.config.versions import V2_0
-from areal_conf.errors import AllocationError, Finding, counted
+from areal_conf.errors import AllocationError, Diagnostic, counted
 from areal_conf.estimate.areal_keys import EngineKeys
 from areal_conf.estimate.ranges import Range
 from areal_conf.estimate.serving import ServingMemory
@@ -28,10 +28,11 @@ _FAR_ABOVE = 4
 """How many times the requests that fit `max_concurrent_rollouts` may be before it is said."""
 
 
-def check(facts: Facts, memory: ExperimentMemory) -> Iterator[Finding]:
+def check(facts: Facts, memory: ExperimentMemory) -> Iterator[Diagnostic]:
     """Everything that the estimates give reason to say."""
     for estimated in memory.engines.values():
-        yield from (Finding("warning", error) for error in _of_engine(facts, estimated, memory))
+        for error in _of_engine(facts, estimated, memory):
+            yield Diagnostic.of("warning", error)
     for shared in memory.shared:
         if len(shared.engines) == 1 or shared.verdict not in ("no", "may"):
             continue
@@ -40,7 +41,7 @@ def check(facts: Facts, memory: ExperimentMemory) -> Iterator[Finding]:
             continue  # said of the engine already
         host = memory.engines[shared.engines[0]].engine
         code, verb = ("AC701", "do not fit") if shared.verdict == "no" else ("AC702", "may not fit")
-        yield Finding(
+        yield Diagnostic.of(
             "warning",
             AllocationError(
                 code,

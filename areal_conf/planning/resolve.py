@@ -11,7 +11,7 @@ from typing import Any
 from areal_conf.config.areal_defaults import INHERITS, ROLES
 from areal_conf.config.experiment import EngineSection, Experiment
 from areal_conf.config.versions import V1_0_4, Version
-from areal_conf.errors import AllocationError, Finding, clip, wrong_type
+from areal_conf.errors import AllocationError, Diagnostic, clip, wrong_type
 from areal_conf.legacy.carry_over import Carried
 from areal_conf.planning.colocation import check_colocation, colocate, parses
 from areal_conf.planning.placement import Demand, Placement, place
@@ -256,7 +256,7 @@ class Facts:
         return " + ".join(parts) + (f" = {self.total}" if len(parts) > 1 else "")
 
 
-Rule = Callable[[Facts], Iterator[Finding]]
+Rule = Callable[[Facts], Iterator[Diagnostic]]
 
 
 def gather(state: State, areal: Version = V1_0_4, strict: bool = False) -> Facts:

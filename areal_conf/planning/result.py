@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    PlainSerializer,
     PrivateAttr,
     SerializerFunctionWrapHandler,
     computed_field,
     model_serializer,
 )
 
-from areal_conf.errors import AllocationError, Finding
+from areal_conf.errors import AllocationError, Diagnostic
 from areal_conf.legacy.carry_over import Carried
 from areal_conf.planning.checks import as_allowed, examine
 from areal_conf.planning.memory_result import EngineMemory, PlanMemory, engine_memory, plan_memory
@@ -31,6 +33,8 @@ from areal_conf.planning.resolve import Facts
 from areal_conf.planning.state import Engine, Mode, State
 from areal_conf.spec.allocation import ModelAllocation
 from areal_conf.spec.backends import DIMENSIONS
+
+_LONE = re.compile("[\ud800-\udfff]")
 
 
 class _Frozen(BaseModel):
@@ -54,35 +58,19 @@ class _WithMemory(_Frozen):
         return fields
 
 
-class Diagnostic(_Frozen):
-    """One thing found: an error of the plan, or a warning.
+def _as_json(one: Diagnostic) -> dict[str, Any]:
+    """A diagnostic as a plan's JSON has it: its severity is the list that holds it."""
+    return {
+        "code": one.code,
+        "path": one.path,
+        "message": one.message,
+        "hint": one.hint,
+        "text": one.text,
+        "span": one.span,
+    }
 
-    Attributes:
-        code: stable code, one of `areal_conf.errors.CODES`.
-        path: config path it is about; None where it is about the whole.
-        message: what is wrong.
-        hint: what to write instead.
-        text: the string at fault, as it was read.
-        span: the characters at fault in `text`.
-    """
 
-    code: str
-    path: str | None
-    message: str
-    hint: str
-    text: str
-    span: tuple[int, int]
-
-    def error(self) -> AllocationError:
-        """The diagnostic as an exception."""
-        return AllocationError(
-            self.code,
-            self.message,
-            hint=self.hint,
-            text=self.text,
-            span=self.span,
-            path=self.path,
-        )
+Listed = Annotated[Diagnostic, PlainSerializer(_as_json)]
 
 
 class Dims(_Frozen):
@@ -265,8 +253,8 @@ class Plan(_WithMemory):
     total_gpus: int
     cluster: Cluster | None
     mode: Mode
-    errors: list[Diagnostic]
-    warnings: list[Diagnostic]
+    errors: list[Listed]
+    warnings: list[Listed]
     memory: PlanMemory | None = None
 
     _facts: Facts | None = PrivateAttr(default=None)
@@ -342,11 +330,11 @@ class Plan(_WithMemory):
 
     def with_error(self, error: AllocationError) -> Plan:
         """This plan with one more error: a warning where its code is allowed."""
-        finding = Finding("error", error)
+        finding = Diagnostic.of("error", error)
         if self._facts is not None:
             finding = as_allowed(finding, self._facts.allowed)
         kind = f"{finding.severity}s"
-        changed = self.model_copy(update={kind: [*getattr(self, kind), _diagnostic(finding)]})
+        changed = self.model_copy(update={kind: [*getattr(self, kind), _printable(finding)]})
         changed._facts = self._facts
         return changed
 
@@ -406,7 +394,7 @@ def refused(error: AllocationError) -> Plan:
         total_gpus=0,
         cluster=None,
         mode="single_controller",
-        errors=[_diagnostic(Finding("error", one)) for one in error.errors],
+        errors=[_printable(one) for one in Diagnostic.all_of("error", error)],
         warnings=[],
     )
 
@@ -422,7 +410,7 @@ def planned(cfg: Any, options: PlanOptions) -> Plan:
     return _build(facts, findings)
 
 
-def _build(facts: Facts, findings: list[Finding]) -> Plan:
+def _build(facts: Facts, findings: list[Diagnostic]) -> Plan:
     experiment = facts.state.experiment
     cluster = None
     if experiment.n_nodes is not None and experiment.n_gpus_per_node:
@@ -432,8 +420,8 @@ def _build(facts: Facts, findings: list[Finding]) -> Plan:
         total_gpus=facts.total,
         cluster=cluster,
         mode=facts.state.mode,
-        errors=[_diagnostic(f) for f in findings if f.severity == "error"],
-        warnings=[_diagnostic(f) for f in findings if f.severity == "warning"],
+        errors=[_printable(f) for f in findings if f.severity == "error"],
+        warnings=[_printable(f) for f in findings if f.severity == "warning"],
         memory=plan_memory(facts.memory) if facts.memory else None,
     )
     built._facts = facts
@@ -444,22 +432,19 @@ def _shown_order(state: State) -> list[Engine]:
     return sorted(state.engines.values(), key=lambda engine: engine.name != "rollout")
 
 
-def _diagnostic(finding: Finding) -> Diagnostic:
-    e = finding.error
-    return Diagnostic(
-        code=e.code,
-        path=None if e.path is None else _encodable(e.path),
-        message=_encodable(e.message),
-        hint=_encodable(e.hint),
-        text=_encodable(e.text),
-        span=e.span,
-    )
+def _printable(one: Diagnostic) -> Diagnostic:
+    """`one` without what JSON has no form for."""
+    texts = one.message, one.hint, one.text, one.path or ""
+    if not any(map(_LONE.search, texts)):
+        return one
+    message, hint, text, path = map(_encodable, texts)
+    return replace(one, message=message, hint=hint, text=text, path=path or None)
 
 
 def _encodable(text: str) -> str:
     """`text` without lone surrogates (bytes of a command line that are no text), which JSON has no
     form for; each becomes one other character, so that spans hold."""
-    return re.sub("[\ud800-\udfff]", "\ufffd", text)
+    return _LONE.sub("\ufffd", text)
 
 
 def _engine_plan(engine: Engine, facts: Facts) -> EnginePlan:

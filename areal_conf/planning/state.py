@@ -8,7 +8,7 @@ from typing import Literal
 from areal_conf.config.areal_defaults import ROLES
 from areal_conf.config.experiment import EngineSection, Experiment
 from areal_conf.config.versions import V1_0_4, Version
-from areal_conf.errors import AllocationError, Finding
+from areal_conf.errors import AllocationError, Diagnostic
 from areal_conf.legacy.carry_over import Carried
 from areal_conf.spec.allocation import ModelAllocation
 from areal_conf.spec.backends import Role
@@ -97,14 +97,14 @@ class State:
     launcher: str | None
     carried: Carried = field(default_factory=Carried)
     engines: dict[str, Engine] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Diagnostic] = field(default_factory=list)
     areal: Version = V1_0_4
     _order: list[Engine] | None = None
     _active: list[Engine] | None = None
 
     def error(self, error: AllocationError) -> None:
-        """Note an error."""
-        self.findings.append(Finding("error", error))
+        """Note an error and its companions."""
+        self.findings += Diagnostic.all_of("error", error)
 
     def active(self) -> list[Engine]:
         """The engines that run and whose layout is known, in the order of `engines`."""

@@ -31,7 +31,7 @@ def print_ranking(ranked: Sequence[Ranked], left_out: Mapping[str, int], console
     table.add_column("warnings")
     for one in ranked:
         cells = server_cells(one) if serves else trainer_cells(one)
-        codes = ", ".join(dict.fromkeys(x.error.code for x in one.warnings))
+        codes = ", ".join(dict.fromkeys(x.code for x in one.warnings))
         table.add_row(*map(pen.text, (str(one.allocation), *cells, codes)))
     console.print(table)
     for line in _notes(ranked, left_out, serves):
@@ -88,6 +88,6 @@ def _notes(ranked: Sequence[Ranked], left_out: Mapping[str, int], serves: bool) 
     else:
         notes.append("time: relative to the first that fits, estimated; compare within this table")
         notes += [f"assumed: {word}" for word in USUAL_WORDS]
-    told = {x.error.code: x.error for one in ranked for x in one.warnings}
+    told = {x.code: x for one in ranked for x in one.warnings}
     notes += [f"{code}: {error.message}" for code, error in sorted(told.items())]
     return notes

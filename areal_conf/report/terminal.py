@@ -18,7 +18,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from areal_conf.errors import AllocationError, Finding, counted, underline
+from areal_conf.errors import AllocationError, Diagnostic, counted, underline
 from areal_conf.planning.mesh import Device
 from areal_conf.report.memory import memory_lines, memory_summary
 from areal_conf.report.pen import Pen
@@ -250,19 +250,18 @@ def diagnostics(plan: Plan, console: Console) -> None:
     print_diagnostics(findings(plan), console)
 
 
-def findings(plan: Plan) -> list[Finding]:
+def findings(plan: Plan) -> list[Diagnostic]:
     """The errors of `plan`, then its warnings."""
-    errors = [Finding("error", diagnostic.error()) for diagnostic in plan.errors]
-    return errors + [Finding("warning", diagnostic.error()) for diagnostic in plan.warnings]
+    return [*plan.errors, *plan.warnings]
 
 
 def refusal(error: AllocationError, console: Console) -> None:
     """Print an exception with everything that is wrong with the same input."""
-    for one in error.errors:
-        _print_one(_Diagnostic("", one), console)
+    for one in Diagnostic.all_of("error", error):
+        _print_one(_Printed(one, ""), console)
 
 
-def print_diagnostics(diagnostics: Iterable[Finding], console: Console) -> None:
+def print_diagnostics(diagnostics: Iterable[Diagnostic], console: Console) -> None:
     """Print findings, one after the other in their order.
 
     On a terminal, sentences wrap at its width and a long text is cut around what is underlined;
@@ -270,18 +269,18 @@ def print_diagnostics(diagnostics: Iterable[Finding], console: Console) -> None:
     """
     shown: Counter[str] = Counter()
     more: dict[str, Counter[str]] = {}
-    for severity, error in diagnostics:
-        shown[severity] += 1
-        if shown[severity] <= _MOST_SHOWN:
-            _print_one(_Diagnostic(severity, error), console)
+    for one in diagnostics:
+        shown[one.severity] += 1
+        if shown[one.severity] <= _MOST_SHOWN:
+            _print_one(_Printed(one, f"{one.severity}: "), console)
         else:
-            more.setdefault(severity, Counter())[error.code] += 1
+            more.setdefault(one.severity, Counter())[one.code] += 1
     for kind, codes in more.items():
         each = ", ".join(f"{code} {n}x" for code, n in codes.items())
         _print_one(_More(f"{counted(codes.total(), f'more {kind}')}: {each}"), console)
 
 
-def _print_one(item: _Diagnostic | _More, console: Console) -> None:
+def _print_one(item: _Printed | _More, console: Console) -> None:
     console.print(item, soft_wrap=not console.is_terminal)
 
 
@@ -293,23 +292,22 @@ class _More:
         yield Pen(options).text(self.line)
 
 
-class _Diagnostic:
-    """One finding as `AllocationError.describe` words it, cut and wrapped to the terminal."""
+class _Printed:
+    """One diagnostic as `Diagnostic.describe` words it, cut and wrapped to the terminal."""
 
-    def __init__(self, severity: str, error: AllocationError) -> None:
-        self.severity = severity
-        self.error = error
+    def __init__(self, one: Diagnostic, kind: str) -> None:
+        self.one = one
+        self.kind = kind
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         pen = Pen(options)
-        colour = "yellow" if self.severity == "warning" else "red"
-        kind = f"{self.severity}: " if self.severity else ""
-        head, *_, hint = self.error.describe().split("\n")
-        where, code, message = head.partition(f"{self.error.code}: ")
-        yield pen.text((kind, f"bold {colour}"), (where, "bold"), (code, colour), message)
-        if self.error.text:
+        colour = "yellow" if self.one.severity == "warning" else "red"
+        head, *_, hint = self.one.describe().split("\n")
+        where, code, message = head.partition(f"{self.one.code}: ")
+        yield pen.text((self.kind, f"bold {colour}"), (where, "bold"), (code, colour), message)
+        if self.one.text:
             room = pen.width - 3 if console.is_terminal else _TEXT_KEPT
-            text, marker = _underlined(self.error, pen, room)
+            text, marker = _underlined(self.one, pen, room)
             start, length = len(marker) - marker.count("^"), marker.count("^")
             line = Text("  ", no_wrap=True, overflow="ignore")
             line.append(text)
@@ -320,9 +318,9 @@ class _Diagnostic:
         yield pen.text(("hint: ", "bold"), hint.removeprefix("hint: "))
 
 
-def _underlined(error: AllocationError, pen: Pen, room: int) -> tuple[str, str]:
+def _underlined(one: Diagnostic, pen: Pen, room: int) -> tuple[str, str]:
     """The faulty text and its marker in at most `room` columns."""
-    text, span = _near(error.text, error.span)
+    text, span = _near(one.text, one.span)
     start, end = span
     head, body, tail = (pen.plain(part) for part in (text[:start], text[start:end], text[end:]))
     text, span = head + body + tail, (len(head), len(head) + len(body))

@@ -21,7 +21,7 @@ from areal_conf.model import Settings, check_model
 from areal_conf.model.rules import rules_of
 
 if TYPE_CHECKING:
-    from areal_conf.errors import Finding
+    from areal_conf.errors import Diagnostic
     from areal_conf.estimate.cards import Card
     from areal_conf.estimate.settings import TrainingSettings
     from areal_conf.estimate.training import TrainingMemory
@@ -56,7 +56,7 @@ class Ranked:
     memory: TrainingMemory | ServingMemory | None = None
     time: StepTime | None = None
     relative: float | None = None
-    warnings: tuple[Finding, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -119,7 +119,7 @@ class Subject:
         work = training_work(backend, sizes, settings, self.workload)
         return step_time(sizes, self.facts, work, speed)
 
-    def warnings(self, allocation: ModelAllocation) -> tuple[Finding, ...]:
+    def warnings(self, allocation: ModelAllocation) -> tuple[Diagnostic, ...]:
         """What the model's rules find, as far as it stops nothing."""
         found = check_model(allocation, self.facts, settings=self.settings)
         return tuple(finding for finding in found if finding.severity == "warning")

@@ -35,8 +35,7 @@ def as_json(ranked: Ranked) -> dict[str, Any]:
         found["rough"] = time is not None and time.rough
         found["parts"] = time_shares(time)
     found["warnings"] = [
-        {"code": x.error.code, "message": x.error.message, "hint": x.error.hint}
-        for x in ranked.warnings
+        {"code": x.code, "message": x.message, "hint": x.hint} for x in ranked.warnings
     ]
     return found
 

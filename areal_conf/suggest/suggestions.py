@@ -211,7 +211,7 @@ def _rounded(value: float | None) -> float | None:
 def _reasons(server: Ranked | None, trainer: Ranked | None, plan: Plan, per_node: int) -> list[str]:
     reasons = [*_server_reasons(server), *_trainer_reasons(trainer, per_node)]
     ranked = [x for x in (server, trainer) if x is not None]
-    reasons += [f"{x.error.code}: {x.error.message}" for one in ranked for x in one.warnings]
+    reasons += [f"{x.code}: {x.message}" for one in ranked for x in one.warnings]
     for shared in plan.memory.gpus if plan.memory else ():
         low, high = math.floor(shared.step[0]), math.ceil(shared.step[1])
         names = " and ".join(shared.engines)

@@ -32,7 +32,7 @@ def config() -> DictConfig:
 
 
 def described(cfg: Any) -> list[str]:
-    return [f"{severity} {error}" for severity, error in check_only(cfg)]
+    return [f"{one.severity} {one.describe()}" for one in check_only(cfg)]
 
 
 def source(cfg: DictConfig) -> Source:
@@ -49,7 +49,7 @@ def test_same_findings_in_examples(path: Path) -> None:
     assert isinstance(cfg, DictConfig)
     assert described(source(cfg).tree) == described(cfg)
     _, error = first_error(read_experiment(cfg))
-    errors = [str(error) for severity, error in check_only(cfg) if severity == "error"]
+    errors = [one.describe() for one in check_only(cfg) if one.severity == "error"]
     assert [str(error)] * bool(error) == errors[:1]
 
 

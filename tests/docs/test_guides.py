@@ -67,7 +67,7 @@ def test_model_error_as_shown() -> None:
         {"num_attention_heads": 28, "num_key_value_heads": 4, "num_hidden_layers": 28}
     )
     (finding,) = check_model(ModelAllocation.from_str("sglang:t8"), facts, path="rollout.backend")
-    assert str(finding.error) in (GUIDES / "models.md").read_text(encoding="utf-8")
+    assert finding.describe() in (GUIDES / "models.md").read_text(encoding="utf-8")
 
 
 def test_commands_as_shown() -> None:

@@ -28,7 +28,7 @@ UNSET: dict[str, str | None] = {"rollout": "", "actor": None, "ref": ""}
 
 
 def codes(carried: Carried) -> list[tuple[str, str]]:
-    return [(finding.severity, finding.error.code) for finding in carried.findings]
+    return [(finding.severity, finding.code) for finding in carried.findings]
 
 
 @pytest.mark.parametrize("mode", [None, "", " \n"])
@@ -60,10 +60,10 @@ def test_set_and_different_is_an_error_that_shows_both() -> None:
     carried = carry_over(MODE, {"rollout": "", "actor": "fsdp:d8"}, spmd=True)
     (_, conflict) = carried.findings
     assert conflict.severity == "error"
-    assert conflict.error.code == "AC510"
-    assert conflict.error.path == "actor.backend"
-    assert "fsdp:d4p1t1" in conflict.error.message
-    assert "fsdp:d8" in conflict.error.message
+    assert conflict.code == "AC510"
+    assert conflict.path == "actor.backend"
+    assert "fsdp:d4p1t1" in conflict.message
+    assert "fsdp:d8" in conflict.message
 
 
 def test_a_backend_that_cannot_be_read_is_told_elsewhere() -> None:
@@ -140,11 +140,11 @@ def test_backends_that_stand_elsewhere() -> None:
 @settings(deadline=None)
 @given(mode=st.text(), own=st.none() | st.text(), spmd=st.booleans())
 def test_nothing_is_raised(mode: str, own: str | None, spmd: bool) -> None:
-    for severity, error in carry_over(mode, {"actor": own}, spmd=spmd).findings:
-        assert severity in ("error", "warning")
-        assert error.code in CODES
-        assert error.hint
-        assert error.path
+    for one in carry_over(mode, {"actor": own}, spmd=spmd).findings:
+        assert one.severity in ("error", "warning")
+        assert one.code in CODES
+        assert one.hint
+        assert one.path
 
 
 # -- the warning --------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def codes(config: dict[str, Any], spec: str, **settings: Any) -> set[str]:
     """Codes of the errors."""
     allocation = ModelAllocation.from_str(spec)
     found = check_model(allocation, read_model(config), settings=Settings(**settings))
-    return {error.code for severity, error in found if severity == "error"}
+    return {one.code for one in found if one.severity == "error"}
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_experts_of_lists_and_nested_sections() -> None:
 def test_an_unknown_type_is_said_to_be_unknown() -> None:
     config = {"model_type": "qwen99", "num_attention_heads": 8, "num_hidden_layers": 2}
     found = check_model(ModelAllocation.from_str("fsdp:d2t3"), read_model(config))
-    assert {(severity, error.code) for severity, error in found} >= {
+    assert {(one.severity, one.code) for one in found} >= {
         ("error", "AC401"),
         ("warning", "AC459"),
     }

@@ -454,15 +454,15 @@ def test_rules(
     findings = check_model(
         ModelAllocation.from_str(spec), facts, path="actor.backend", settings=held_to
     )
-    found = {finding.error.code: finding for finding in findings}
+    found = {finding.code: finding for finding in findings}
     assert code in found
-    error = found[code].error
+    error = found[code]
     assert found[code].severity == ("warning" if code >= "AC451" else "error")
     assert error.text[slice(*error.span)] == marked
     assert error.path == "actor.backend"
     if good:
         after = check_model(ModelAllocation.from_str(good), facts, settings=held_to)
-        assert code not in {finding.error.code for finding in after}
+        assert code not in {finding.code for finding in after}
 
 
 def test_every_rule_has_a_case() -> None:
@@ -481,7 +481,7 @@ def test_every_rule_is_documented(rule: Any) -> None:
 
 def _spoken(spec: str, config: dict[str, Any], **more: Any) -> dict[str, str]:
     findings = check_model(ModelAllocation.from_str(spec), read_model(config), **more)
-    return {finding.error.code: finding.error.hint for finding in findings}
+    return {finding.code: finding.hint for finding in findings}
 
 
 def test_hints_are_whole_specs_of_as_many_gpus() -> None:
@@ -512,8 +512,8 @@ def test_the_span_is_in_the_text_as_written() -> None:
         text=" sglang[t8] : t8 d2",
         path="gen.backend",
     )
-    assert finding.error.span == (14, 16)
-    assert finding.error.path == "gen.backend"
+    assert finding.span == (14, 16)
+    assert finding.path == "gen.backend"
 
 
 @pytest.mark.parametrize(
@@ -596,7 +596,7 @@ def test_fits_agrees_with_check_model(config: dict[str, Any]) -> None:
         wrong = any(finding.severity == "error" for finding in findings)
         assert fits(allocation.parallel.sizes, allocation.backend, facts) is not wrong
         for finding in findings:
-            for word in finding.error.hint.replace("not so with ", "write ").split():
+            for word in finding.hint.replace("not so with ", "write ").split():
                 if word.startswith(f"{allocation.backend}:"):
                     offered = ModelAllocation.from_str(word)
                     assert offered.world_size == allocation.world_size

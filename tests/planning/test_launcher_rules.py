@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from areal_conf.planning.result import Diagnostic, plan
+from areal_conf.errors import Diagnostic
+from areal_conf.planning.result import plan
 
 WHOLE = {"n_nodes": 2, "n_gpus_per_node": 8}
 

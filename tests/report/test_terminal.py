@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from areal_conf import AllocationError, ModelAllocation, plan
-from areal_conf.errors import Finding
+from areal_conf.errors import Diagnostic
 from areal_conf.report import terminal
 from areal_conf.report.explanation import explain, explanation
 
@@ -149,7 +149,7 @@ def test_node_runs() -> None:
 
 def printed(error: AllocationError, severity: str = "error", **kwargs: Any) -> Screen:
     screen = Screen(**kwargs)
-    terminal.print_diagnostics([Finding(severity, error)], screen.console)  # type: ignore[arg-type]
+    terminal.print_diagnostics([Diagnostic.of(severity, error)], screen.console)  # type: ignore[arg-type]
     return screen
 
 
@@ -205,7 +205,7 @@ def test_a_very_long_text_is_cut_around_its_fault() -> None:
 def test_a_long_list_is_summed_up() -> None:
     error = AllocationError("AC104", "wrong", hint="write it")
     screen = Screen()
-    terminal.print_diagnostics([Finding("error", error)] * 250, screen.console)
+    terminal.print_diagnostics([Diagnostic.of("error", error)] * 250, screen.console)
     assert screen.text.count("hint:") == 100
     assert screen.lines[-1] == "150 more errors: AC104 150x"
 
@@ -295,7 +295,7 @@ def test_ascii_terminals(encoding: str) -> None:
     cfg["模型"] = {"backend": "sglang:d2"}
     terminal.plan_text(plan(cfg), screen.console)
     terminal.diagnostics(plan(cfg), screen.console)
-    terminal.print_diagnostics([Finding("error", refused("fsdp:模d4"))], screen.console)
+    terminal.print_diagnostics([Diagnostic.of("error", refused("fsdp:模d4"))], screen.console)
     explanation(ModelAllocation.from_str("megatron:(attn:d4p2t2c2|ffn:d2p2t4e2)"), screen.console)
     assert screen.text.isascii()
     assert "\\u6a21" in screen.text
@@ -329,7 +329,7 @@ def test_c_locale_in_a_process_of_its_own() -> None:
 def test_no_color() -> None:
     file = io.StringIO()
     console = Console(file=file, force_terminal=True, _environ={"NO_COLOR": "1", "TERM": "xterm"})
-    terminal.print_diagnostics([Finding("error", refused("fsdp:p2"))], console)
+    terminal.print_diagnostics([Diagnostic.of("error", refused("fsdp:p2"))], console)
     assert "\x1b[31m" not in file.getvalue()
 
 

@@ -185,7 +185,7 @@ def test_pruning_agrees_with_the_plan_of_each_job() -> None:
             for trainer in trainers:
                 cfg = OmegaConf.create(config)
                 cfg.actor.kl_ctl, cfg.rollout.backend, cfg.actor.backend = kl, server, trainer
-                if not any(severity == "error" for severity, _ in check_only(cfg)):
+                if not any(one.severity == "error" for one in check_only(cfg)):
                     wanted.append(f"{kl} {server} {trainer}")
     made, _ = sweep(
         "actor.kl_ctl=0,0.1",

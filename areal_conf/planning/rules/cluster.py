@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from areal_conf.config.versions import AFTER_2_0, V1_0_4
-from areal_conf.errors import AllocationError, Finding, Severity, counted
+from areal_conf.errors import AllocationError, Diagnostic, Severity, counted
 from areal_conf.planning.resolve import NODE_GRANULAR, Facts, Rule
 from areal_conf.planning.rules.scheduling_spec import first_entry, granted
 from areal_conf.planning.state import Engine, runs_on_v2
 from areal_conf.spec.backends import divisors
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts) -> Iterator[Diagnostic]:
     """What every rule of the table finds."""
     return (finding for rule in RULES for finding in rule(facts))
 
 
 def _finding(
     severity: Severity, code: str, message: str, path: str, hint: str, text: str = ""
-) -> Finding:
-    return Finding(severity, AllocationError(code, message, path=path, hint=hint, text=text))
+) -> Diagnostic:
+    return Diagnostic.of(severity, AllocationError(code, message, path=path, hint=hint, text=text))
 
 
-def has_engines(facts: Facts) -> Iterator[Finding]:
+def has_engines(facts: Facts) -> Iterator[Diagnostic]:
     """AC301: a config in which no engine stands."""
     if not facts.state.engines and not facts.state.findings:
         root = facts.state.experiment.root
@@ -39,7 +39,7 @@ def has_engines(facts: Facts) -> Iterator[Finding]:
 # -- the budget ---------------------------------------------------------------------------------
 
 
-def known_scheduler(facts: Facts) -> Iterator[Finding]:
+def known_scheduler(facts: Facts) -> Iterator[Diagnostic]:
     """AC309: a scheduler that AReaL does not have (trainer/rl_trainer.py)."""
     kind = facts.state.experiment.scheduler
     if kind is not None and kind not in ("local", "ray", "slurm"):
@@ -48,7 +48,7 @@ def known_scheduler(facts: Facts) -> Iterator[Finding]:
         yield _finding("error", "AC309", message, path, "write local, ray or slurm", kind)
 
 
-def budget_known(facts: Facts) -> Iterator[Finding]:
+def budget_known(facts: Facts) -> Iterator[Diagnostic]:
     """AC357: nothing says how many GPUs there are."""
     if facts.state.experiment.cluster_gpus is None:
         path = facts.cluster_path
@@ -56,7 +56,7 @@ def budget_known(facts: Facts) -> Iterator[Finding]:
         yield _finding("warning", "AC357", "no GPU budget known", path, hint)
 
 
-def within_budget(facts: Facts) -> Iterator[Finding]:
+def within_budget(facts: Facts) -> Iterator[Diagnostic]:
     """AC306, or AC356 where the scheduler never reads ``n_nodes`` (infra/scheduler/{ray,slurm}.py);
     AC350 where GPUs stay idle."""
     experiment = facts.state.experiment
@@ -88,7 +88,7 @@ def within_budget(facts: Facts) -> Iterator[Finding]:
         yield _finding("warning", "AC350", message, path, hint)
 
 
-def nodes_ignored(facts: Facts) -> Iterator[Finding]:
+def nodes_ignored(facts: Facts) -> Iterator[Diagnostic]:
     """AC356: schedulers that never read ``n_nodes``.
 
     Local deals out the GPUs of its own machine, round robin; ray and slurm ask for what the engines
@@ -116,7 +116,7 @@ def nodes_ignored(facts: Facts) -> Iterator[Finding]:
             yield _finding("warning", "AC356", what, path, hint)
 
 
-def spmd_exact(facts: Facts) -> Iterator[Finding]:
+def spmd_exact(facts: Facts) -> Iterator[Diagnostic]:
     """AC308: the ray and slurm launchers give the trainer every node that the servers leave,
     whatever its world size says; AC307: servers take whole nodes (infra/launcher/ray.py, slurm.py;
     infra/utils/launcher.py, ``validate_config_for_distributed_launcher``)."""
@@ -140,7 +140,7 @@ def _trains(facts: Facts) -> bool:
     return any(engine.gpus and not engine.serves for engine in facts.state.active())
 
 
-def _off_node(engine: Engine, per_node: int, who: str) -> Finding:
+def _off_node(engine: Engine, per_node: int, who: str) -> Diagnostic:
     assert engine.allocation is not None
     near = _near(engine.gpus, per_node)
     size = engine.allocation.instance_size
@@ -162,7 +162,7 @@ def _near(gpus: int, per_node: int) -> int:
     return max(1, round(gpus / per_node)) * per_node
 
 
-def whole_nodes(facts: Facts) -> Iterator[Finding]:
+def whole_nodes(facts: Facts) -> Iterator[Diagnostic]:
     """AC307: instances and engines that do not fit whole nodes.
 
     An instance over a node needs whole nodes. The local scheduler and launcher have one
@@ -218,7 +218,7 @@ def _bad_instance(facts: Facts, engine: Engine, size: int, per_node: int) -> str
 # -- warnings on layout ---------------------------------------------------------------------------
 
 
-def straddling(facts: Facts) -> Iterator[Finding]:
+def straddling(facts: Facts) -> Iterator[Diagnostic]:
     """AC351: an instance or a tensor group lies on more than one node: its all-reduces leave the
     node's own links."""
     if facts.placement is None:
@@ -242,7 +242,7 @@ def _on_actor(path: str) -> str:
     return f"++{path}.type=colocation ++{path}.target=actor"
 
 
-def helpers_apart(facts: Facts) -> Iterator[Finding]:
+def helpers_apart(facts: Facts) -> Iterator[Diagnostic]:
     """AC352: a critic or ref on GPUs of its own."""
     for engine in facts.state.active():
         if engine.name in ("critic", "ref") and engine.gpus and "actor" in facts.state.engines:
@@ -252,7 +252,7 @@ def helpers_apart(facts: Facts) -> Iterator[Finding]:
             yield _finding("warning", "AC352", message, path, hint)
 
 
-def batch_divides(facts: Facts) -> Iterator[Finding]:
+def batch_divides(facts: Facts) -> Iterator[Diagnostic]:
     """AC353: the batch is dealt to the data-parallel ranks (trainer/rl_trainer.py): a batch size
     that d does not divide stops the first training step."""
     root = facts.state.experiment.root
@@ -277,7 +277,7 @@ def _repeats(engine: Engine) -> bool:
     return bool(engine.inherited_from or engine.section.raw)
 
 
-def worker_counts(facts: Facts) -> Iterator[Finding]:
+def worker_counts(facts: Facts) -> Iterator[Diagnostic]:
     """AC354: colocation compares workers, one a rank of a trainer, one an instance of servers.
 
     Local refuses different counts, so do ray and slurm up to 2.0.0; on main ray takes them where
@@ -314,7 +314,7 @@ _NO_P = {
 }
 
 
-def spmd_pipeline(facts: Facts) -> Iterator[Finding]:
+def spmd_pipeline(facts: Facts) -> Iterator[Diagnostic]:
     """AC355: the ray and slurm launchers refuse servers with p over 1 (infra/utils/launcher.py):
     under ``strict`` an error. Before 1.0.4 the local one starts tensor ranks alone
     (infra/launcher/sglang_server.py, vllm_server.py)."""
@@ -330,7 +330,7 @@ def spmd_pipeline(facts: Facts) -> Iterator[Finding]:
             yield _finding(severity, "AC355", message, engine.path, hint, engine.text)
 
 
-def names_agree(facts: Facts) -> Iterator[Finding]:
+def names_agree(facts: Facts) -> Iterator[Diagnostic]:
     """AC358: the name in brackets is not the engine's."""
     for engine in facts.state.active():
         name = engine.allocation.name if engine.allocation else None
@@ -346,7 +346,7 @@ def names_agree(facts: Facts) -> Iterator[Finding]:
                 text=engine.text,
                 span=(start, engine.text.find("]")),
             )
-            yield Finding("warning", error)
+            yield Diagnostic.of("warning", error)
 
 
 RULES: tuple[Rule, ...] = (

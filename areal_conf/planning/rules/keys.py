@@ -18,7 +18,7 @@ from areal_conf.config.areal_fields import (
     nearest_version,
 )
 from areal_conf.config.view import View, is_mapping
-from areal_conf.errors import AllocationError, Finding, clip
+from areal_conf.errors import AllocationError, Diagnostic, clip
 from areal_conf.planning.resolve import Facts
 
 _OWN = ("areal_plan", "hydra", "defaults")
@@ -26,7 +26,7 @@ _DEEPEST = 5
 """Sections of AReaL lie within each other no deeper: ``rollout.agent.scheduling_spec[0]``."""
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts) -> Iterator[Diagnostic]:
     """What the rule finds; of an app's own engines only ``cluster`` is AReaL's."""
     experiment = facts.state.experiment
     version = nearest_version(facts.areal)
@@ -40,7 +40,7 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield from _misspelt(view, ("ClusterSpecConfig",), version)
 
 
-def _misspelt(view: View, kinds: Kinds, version: str, depth: int = 0) -> Iterator[Finding]:
+def _misspelt(view: View, kinds: Kinds, version: str, depth: int = 0) -> Iterator[Diagnostic]:
     """AC365: unknown keys near known ones, of one section and of those below it."""
     try:
         keys = [key for key in view.keys() if depth or key not in _OWN]  # noqa: SIM118
@@ -54,7 +54,7 @@ def _misspelt(view: View, kinds: Kinds, version: str, depth: int = 0) -> Iterato
             path=view.at(key),
             hint=f"did you mean {view.at(near)}?",
         )
-        yield Finding("warning", error)
+        yield Diagnostic.of("warning", error)
     known = ever_known(kinds)
     for key in keys if depth < _DEEPEST else ():
         if known.get(key):

@@ -12,7 +12,7 @@ from typing import Any
 
 from areal_conf.config.areal_defaults import DIRECTORIES
 from areal_conf.config.view import is_mapping, is_unset
-from areal_conf.errors import AllocationError, Finding, Severity, wrong_type
+from areal_conf.errors import AllocationError, Diagnostic, Severity, wrong_type
 from areal_conf.planning.resolve import Facts, Rule
 from areal_conf.planning.state import Engine
 
@@ -41,7 +41,7 @@ _SPLITS = re.compile(r"[\s;&|<>()]")
 _QUOTES = re.compile(r"['\"\\]")
 
 
-def check(facts: Facts) -> list[Finding]:
+def check(facts: Facts) -> list[Diagnostic]:
     """What every rule of the table finds; nothing where no launcher is named."""
     if facts.state.launcher is None or facts.state.experiment.own_engines:
         return []
@@ -50,9 +50,9 @@ def check(facts: Facts) -> list[Finding]:
 
 def _refused(
     facts: Facts, code: str, message: str, path: str, hint: str, text: str = ""
-) -> Finding:
+) -> Diagnostic:
     error = AllocationError(code, message, path=path, hint=hint, text=text)
-    return Finding("error" if facts.strict else "warning", error)
+    return Diagnostic.of("error" if facts.strict else "warning", error)
 
 
 def _servers(facts: Facts) -> Engine | None:
@@ -63,7 +63,7 @@ def _servers(facts: Facts) -> Engine | None:
     return rollout if rollout.allocation and rollout.serves else None
 
 
-def engines_started(facts: Facts) -> Iterator[Finding]:
+def engines_started(facts: Facts) -> Iterator[Diagnostic]:
     """AC318: the launchers start one set of servers and one trainer, and need an ``actor`` section
     (infra/utils/launcher.py, ``validate_config_for_launcher``); critic, ref and a training teacher
     run in the trainer's ranks."""
@@ -78,7 +78,7 @@ def engines_started(facts: Facts) -> Iterator[Finding]:
             yield _refused(facts, "AC318", message, engine.path, hint, engine.text)
 
 
-def shared_gpus(facts: Facts) -> Iterator[Finding]:
+def shared_gpus(facts: Facts) -> Iterator[Diagnostic]:
     """AC318: ray and slurm give servers and trainer nodes of their own (infra/launcher/ray.py,
     slurm.py: the trainer gets ``n_nodes`` less those of the servers)."""
     rollout, actor = _servers(facts), facts.state.engines.get("actor")
@@ -92,7 +92,7 @@ def shared_gpus(facts: Facts) -> Iterator[Finding]:
         yield _refused(facts, "AC318", message, path, hint)
 
 
-def cluster_known(facts: Facts) -> Iterator[Finding]:
+def cluster_known(facts: Facts) -> Iterator[Diagnostic]:
     """AC319: ray and slurm deal out ``n_nodes`` x ``n_gpus_per_node``, which are 32 x 8 where the
     config does not say (api/cli_args.py, ``ClusterSpecConfig``)."""
     experiment = facts.state.experiment
@@ -104,7 +104,7 @@ def cluster_known(facts: Facts) -> Iterator[Finding]:
     yield _refused(facts, "AC319", message, path, hint)
 
 
-def devices_left_alone(facts: Facts) -> Iterator[Finding]:
+def devices_left_alone(facts: Facts) -> Iterator[Diagnostic]:
     """AC318: slurm sets the visible devices itself, and refuses them among the variables of a spec
     (infra/launcher/slurm.py, ``submit_array``)."""
     for engine, variables in _slurm_variables(facts):
@@ -115,7 +115,7 @@ def devices_left_alone(facts: Facts) -> Iterator[Finding]:
             yield _refused(facts, "AC318", message, path, hint)
 
 
-def values_arrive_whole(facts: Facts) -> Iterator[Finding]:
+def values_arrive_whole(facts: Facts) -> Iterator[Diagnostic]:
     """AC318: variables of a spec that the ranks would get in part, or not at all.
 
     The slurm launcher writes them into a shell script without quotes, and where there is no
@@ -166,7 +166,7 @@ def _first_spec(engine: Engine, key: str) -> Any:
         return None
 
 
-def values_usable(facts: Facts) -> Iterator[Finding]:
+def values_usable(facts: Facts) -> Iterator[Diagnostic]:
     """AC309: the launchers merge sections into dataclasses, and join names and directories to paths
     (infra/launcher/{local,ray,slurm}.py, ``to_structured_cfg``; infra/utils/launcher.py)."""
     severity: Severity = "error" if facts.strict else "warning"
@@ -176,11 +176,11 @@ def values_usable(facts: Facts) -> Iterator[Finding]:
         try:
             value = root.select(key)
         except AllocationError as error:
-            yield Finding(severity, error)
+            yield Diagnostic.of(severity, error)
             continue
         if not (is_unset(value) or _IS[expected](value)):
             hint = _VALUE_HINTS[expected].format(root.at(key))
-            yield Finding(severity, wrong_type(value, expected, path=root.at(key), hint=hint))
+            yield Diagnostic.of(severity, wrong_type(value, expected, path=root.at(key), hint=hint))
 
 
 RULES: tuple[Rule, ...] = (

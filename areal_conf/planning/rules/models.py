@@ -13,7 +13,7 @@ from typing import Any
 from areal_conf.config.areal_defaults import ROLES
 from areal_conf.config.experiment import Experiment
 from areal_conf.config.view import UNSET, View
-from areal_conf.errors import AllocationError, Finding, clip
+from areal_conf.errors import AllocationError, Diagnostic, clip
 from areal_conf.model import ModelFacts, Settings, check_model, read_model
 from areal_conf.model.hub import cached_config, download, is_hub_id
 from areal_conf.model.known import known_model
@@ -29,7 +29,7 @@ _SERVER_MODELS = {"sglang": ("sglang", "model_path"), "vllm": ("vllm", "model")}
 _SERVER_LENGTHS = {"sglang": ("sglang", "context_length"), "vllm": ("vllm", "max_model_len")}
 
 
-def check(state: State, model: Any) -> list[Finding]:
+def check(state: State, model: Any) -> list[Diagnostic]:
     """What the models have against the layouts.
 
     Args:
@@ -43,7 +43,7 @@ def check(state: State, model: Any) -> list[Finding]:
     """
     sources = _sources(state, model)
     models = _Models()
-    findings: list[Finding] = []
+    findings: list[Diagnostic] = []
     seen: set[Any] = set()
     for engine in state.active():
         source = sources.get(engine.name, sources.get(OTHERS))
@@ -113,7 +113,7 @@ class _Models:
 
     def facts(
         self, experiment: Experiment, engine: Engine, source: Any
-    ) -> tuple[ModelFacts | None, list[Finding]]:
+    ) -> tuple[ModelFacts | None, list[Diagnostic]]:
         """Facts of the engine's model, and what is to say of where they come from."""
         if isinstance(source, ModelFacts):
             return source, []
@@ -124,7 +124,7 @@ class _Models:
 
     def own(
         self, experiment: Experiment, engine: Engine
-    ) -> tuple[ModelFacts | None, list[Finding]]:
+    ) -> tuple[ModelFacts | None, list[Diagnostic]]:
         path, where = own_model(experiment, engine)
         if path is None:
             return None, []
@@ -137,7 +137,7 @@ class _Models:
             if is_hub_id(path):
                 hint = f"run {download(path)}, or {hint}"
             error = AllocationError("AC362", message, path=where, hint=hint, text=clip(path))
-            return None, self.first(path, Finding("warning", error))
+            return None, self.first(path, Diagnostic.of("warning", error))
         try:
             return self.once(path, path, where)
         except OSError as failed:
@@ -145,9 +145,9 @@ class _Models:
             error = AllocationError(
                 "AC362", message, path=where, hint="let the directory hold a config.json"
             )
-            return None, self.first(path, Finding("warning", error))
+            return None, self.first(path, Diagnostic.of("warning", error))
 
-    def first(self, key: str, finding: Finding) -> list[Finding]:
+    def first(self, key: str, finding: Diagnostic) -> list[Diagnostic]:
         """The finding, where it is the first about `key`."""
         if key in self.read:
             return []
@@ -156,7 +156,7 @@ class _Models:
 
     def once(
         self, key: str, source: Any, where: str | None
-    ) -> tuple[ModelFacts | None, list[Finding]]:
+    ) -> tuple[ModelFacts | None, list[Diagnostic]]:
         if key in self.read:
             return self.read[key], []
         try:
@@ -164,7 +164,8 @@ class _Models:
         except AllocationError as error:
             if error.code == "AC309":
                 raise
-            return None, self.first(key, Finding("error", error.at(where) if where else error))
+            error = error.at(where) if where else error
+            return None, self.first(key, Diagnostic.of("error", error))
         return self.read[key], []
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from areal_conf.config.view import View, is_mapping
-from areal_conf.errors import AllocationError, Finding, counted
+from areal_conf.errors import AllocationError, Diagnostic, counted
 from areal_conf.planning.resolve import Facts, Rule
 from areal_conf.planning.state import Engine
 
@@ -111,7 +111,7 @@ def _default(engine: Engine) -> SchedulingSpec | None:
 # -- rules ----------------------------------------------------------------------------------------
 
 
-def gpus_granted(facts: Facts) -> Iterator[Finding]:
+def gpus_granted(facts: Facts) -> Iterator[Diagnostic]:
     """AC359: the scheduler grants other GPUs than the backend string says.
 
     A trainer gets ``gpu`` for each rank (AReaL's default is 0: workers without a GPU). A server
@@ -139,10 +139,10 @@ def gpus_granted(facts: Facts) -> Iterator[Finding]:
             command = "python -m areal.infra.rpc.rpc_server"
             hint = f"write '++{path}=[{{gpu: 1, cmd: \"{command}\"}}]'"
         error = AllocationError("AC359", message, path=path, hint=hint)
-        yield Finding("warning", error)
+        yield Diagnostic.of("warning", error)
 
 
-def one_entry(facts: Facts) -> Iterator[Finding]:
+def one_entry(facts: Facts) -> Iterator[Diagnostic]:
     """AC363: a trainer's ``scheduling_spec`` has one entry, or one for each rank (infra/scheduler,
     ``_prepare_worker_specs``), and AReaL's config at most two (api/cli_args.py)."""
     for engine, spec in _granted(facts):
@@ -151,10 +151,10 @@ def one_entry(facts: Facts) -> Iterator[Finding]:
         path = spec.path.removesuffix("[0]")
         message = f"scheduling_spec of {engine.name} has {spec.entries} entries: AReaL takes one"
         error = AllocationError("AC363", message, path=path, hint=f"give {path} one entry")
-        yield Finding("error" if facts.strict else "warning", error)
+        yield Diagnostic.of("error" if facts.strict else "warning", error)
 
 
-def node_capacity(facts: Facts) -> Iterator[Finding]:
+def node_capacity(facts: Facts) -> Iterator[Diagnostic]:
     """AC361: ranks of one node ask for more CPUs or memory than it has (AReaL issue 120). Checked
     where the cluster says what a node has: ``cpus_per_node``, ``mem_per_node`` (GB)."""
     experiment = facts.state.experiment
@@ -170,7 +170,7 @@ def node_capacity(facts: Facts) -> Iterator[Finding]:
             message = f"the engines ask for {need} {what} on one node, which has {have}"
             hint = f"lower {key} in scheduling_spec: it counts for each GPU"
             error = AllocationError("AC361", message, path=path, hint=hint)
-            yield Finding("warning", error)
+            yield Diagnostic.of("warning", error)
 
 
 def most_of_a_node(facts: Facts) -> tuple[int, int]:
@@ -192,6 +192,6 @@ def most_of_a_node(facts: Facts) -> tuple[int, int]:
 RULES: tuple[Rule, ...] = (gpus_granted, one_entry, node_capacity)
 
 
-def check(facts: Facts) -> list[Finding]:
+def check(facts: Facts) -> list[Diagnostic]:
     """What every rule of the table finds."""
     return [finding for rule in RULES for finding in rule(facts)]

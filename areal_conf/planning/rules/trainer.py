@@ -8,13 +8,14 @@ run. A rule that came or went with a version of AReaL says so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from areal_conf.config.areal_defaults import DIRECTORIES
 from areal_conf.config.experiment import Experiment
 from areal_conf.config.versions import AFTER_2_0, V1_0_4
 from areal_conf.config.view import View, is_unset
-from areal_conf.errors import AllocationError, Finding, clip, safe_repr
+from areal_conf.errors import AllocationError, Diagnostic, clip, safe_repr
 from areal_conf.planning.resolve import Facts, Rule
 from areal_conf.planning.state import Engine
 
@@ -33,7 +34,7 @@ _SEEDS = {"sglang": "sglang.random_seed", "vllm": "vllm.seed"}
 """Where the seed of each kind of server stands; the SPMD launchers override it by name."""
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts) -> Iterator[Diagnostic]:
     """What every rule of the table finds; nothing where the engines are an app's own."""
     if not facts.state.experiment.own_engines:
         for rule in RULES:
@@ -42,9 +43,9 @@ def check(facts: Facts) -> Iterator[Finding]:
 
 def _refused(
     facts: Facts, code: str, message: str, path: str, hint: str, text: str = ""
-) -> Finding:
+) -> Diagnostic:
     error = AllocationError(code, message, path=path, hint=hint, text=text)
-    return Finding("error" if facts.strict else "warning", error)
+    return Diagnostic.of("error" if facts.strict else "warning", error)
 
 
 def _value(facts: Facts, dotted: str, default: Any = None) -> Any:
@@ -75,7 +76,7 @@ def _take_turns(facts: Facts) -> bool:
 # -- what _validate_cfg of AReaL refuses (trainer/rl_trainer.py) ----------------------------------
 
 
-def offload_enabled(facts: Facts) -> Iterator[Finding]:
+def offload_enabled(facts: Facts) -> Iterator[Diagnostic]:
     """AC310: engines that leave their GPUs to others in turn need ``enable_offload``.
 
     That is actor and rollout where one is colocated with the other, and every engine with
@@ -95,7 +96,7 @@ def offload_enabled(facts: Facts) -> Iterator[Finding]:
         yield _refused(facts, "AC310", message, path, f"write {path}=true")
 
 
-def weight_update_mode(facts: Facts) -> Iterator[Finding]:
+def weight_update_mode(facts: Facts) -> Iterator[Diagnostic]:
     """AC311: actor and rollout on the same GPUs hand weights over on disk (up to 2.0.0), or through
     awex (main); awex is no mode before (trainer/rl_trainer.py, ``_validate_cfg``)."""
     pair = _pair(facts)
@@ -121,7 +122,7 @@ def _is_awex(facts: Facts) -> bool:
     return bool(mode == "awex" and version == "v1")
 
 
-def awex_backends(facts: Facts) -> Iterator[Finding]:
+def awex_backends(facts: Facts) -> Iterator[Diagnostic]:
     """AC312: awex needs megatron and sglang (trainer/rl_trainer.py, ``_validate_cfg``; main)."""
     pair = _pair(facts)
     if pair is None or not _is_awex(facts):
@@ -134,7 +135,7 @@ def awex_backends(facts: Facts) -> Iterator[Finding]:
             yield _refused(facts, "AC312", message, engine.path, hint, engine.text)
 
 
-def megatron_lora(facts: Facts) -> Iterator[Finding]:
+def megatron_lora(facts: Facts) -> Iterator[Diagnostic]:
     """AC313: AReaL gives SGLang no LoRA adapter of Megatron (trainer/rl_trainer.py)."""
     pair = _pair(facts)
     if pair is None or _value(facts, "actor.use_lora") is not True:
@@ -146,7 +147,7 @@ def megatron_lora(facts: Facts) -> Iterator[Finding]:
         yield _refused(facts, "AC313", message, path, hint)
 
 
-def routed_experts(facts: Facts) -> Iterator[Finding]:
+def routed_experts(facts: Facts) -> Iterator[Diagnostic]:
     """AC314: only SGLang returns the experts it routed to (trainer/rl_trainer.py)."""
     pair = _pair(facts)
     if pair is None or _value(facts, "rollout.return_routed_experts") is not True:
@@ -157,7 +158,7 @@ def routed_experts(facts: Facts) -> Iterator[Finding]:
         yield _refused(facts, "AC314", "vllm does not return routed experts", path, hint)
 
 
-def controller_versions(facts: Facts) -> Iterator[Finding]:
+def controller_versions(facts: Facts) -> Iterator[Diagnostic]:
     """AC315: both controllers are v1 or both v2 (trainer/rl_trainer.py, ``_validate_cfg``).
 
     Since the wheel of 1.0.4; the tag of that version does not refuse it.
@@ -173,13 +174,13 @@ def controller_versions(facts: Facts) -> Iterator[Finding]:
         shown = f"actor._version is {ours}, rollout._version {other}"
         hint = f"write {path}={other}, or the other way round"
         found = _refused(facts, "AC315", shown, path, hint, ours)
-        yield found if facts.areal >= V1_0_4 else found._replace(severity="warning")
+        yield found if facts.areal >= V1_0_4 else replace(found, severity="warning")
 
 
 # -- who starts the workers ---------------------------------------------------------------------
 
 
-def scheduler_set(facts: Facts) -> Iterator[Finding]:
+def scheduler_set(facts: Facts) -> Iterator[Diagnostic]:
     """AC316: the single controller needs a scheduler (``_init_scheduler`` of every trainer).
 
     Most of AReaL's example files leave it null and expect it to be typed. A config without the
@@ -196,7 +197,7 @@ def scheduler_set(facts: Facts) -> Iterator[Finding]:
         yield _refused(facts, "AC316", message, path, f"write {path}={kinds}")
 
 
-def controller_only(facts: Facts) -> Iterator[Finding]:
+def controller_only(facts: Facts) -> Iterator[Diagnostic]:
     """AC317: LoRA and agents that are served through a proxy need the single controller; the proxy
     does not go with scheduler ray up to 2.0.0 (trainer/rl_trainer.py, ``_init_rollout`` and
     ``_ensure_proxy_started``)."""
@@ -220,7 +221,7 @@ def controller_only(facts: Facts) -> Iterator[Finding]:
         yield _refused(facts, "AC317", message, path, hint, "online")
 
 
-def launcher_keys(facts: Facts) -> Iterator[Finding]:
+def launcher_keys(facts: Facts) -> Iterator[Diagnostic]:
     """AC319: keys that the SPMD launchers read or override, from a file without AReaL's defaults,
     and directories that are null.
 
@@ -270,7 +271,7 @@ def _written(experiment: Experiment, keys: Sequence[str]) -> bool:
 # -- names ----------------------------------------------------------------------------------------
 
 
-def names_plain(facts: Facts) -> Iterator[Finding]:
+def names_plain(facts: Facts) -> Iterator[Diagnostic]:
     """AC360: names become parts of paths and job names (api/cli_args.py, experiment_name and
     trial_name). AReaL does not check them: always a warning."""
     root = facts.state.experiment.root
@@ -281,7 +282,7 @@ def names_plain(facts: Facts) -> Iterator[Finding]:
             message = f"{key} holds {' and '.join(map(repr, found))}, which AReaL asks not to use"
             hint = f"write {root.at(key)} without {' and '.join(map(repr, bad))}"
             error = AllocationError("AC360", message, path=root.at(key), hint=hint, text=clip(name))
-            yield Finding("warning", error)
+            yield Diagnostic.of("warning", error)
 
 
 RULES: tuple[Rule, ...] = (

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from areal_conf.config.versions import AFTER_2_0, V1_0_4
 from areal_conf.config.view import is_mapping, is_unset
-from areal_conf.errors import AllocationError, Finding, clip, safe_repr
+from areal_conf.errors import AllocationError, Diagnostic, clip, safe_repr
 from areal_conf.planning.resolve import Facts, Rule
 from areal_conf.planning.rules.scheduling_spec import first_entry, granted, read_spec
 from areal_conf.planning.state import Engine, forks, runs_on_v2
@@ -21,7 +21,7 @@ _RAY_SHARE = 9
 find room (infra/utils/ray_placement_group.py, ``MAIN_WORKER_GPU_FRAC_FOR_COLOCATION``)."""
 
 
-def check(facts: Facts) -> Iterator[Finding]:
+def check(facts: Facts) -> Iterator[Diagnostic]:
     """What every rule finds; nothing under SPMD, and where the engines are an app's own."""
     if facts.state.mode == "single_controller" and not facts.state.experiment.own_engines:
         for rule in RULES:
@@ -30,9 +30,9 @@ def check(facts: Facts) -> Iterator[Finding]:
 
 def _refused(
     facts: Facts, code: str, message: str, path: str, hint: str, text: str = ""
-) -> Finding:
+) -> Diagnostic:
     error = AllocationError(code, message, path=path, hint=hint, text=text)
-    return Finding("error" if facts.strict else "warning", error)
+    return Diagnostic.of("error" if facts.strict else "warning", error)
 
 
 def _entry(engine: Engine) -> str:
@@ -41,7 +41,7 @@ def _entry(engine: Engine) -> str:
     return spec.path if spec else engine.section.view.at("scheduling_spec")
 
 
-def command_given(facts: Facts) -> Iterator[Finding]:
+def command_given(facts: Facts) -> Iterator[Diagnostic]:
     """AC325: scheduler local starts what ``cmd`` says, and an entry that is written has none by
     itself (infra/scheduler/local.py, ``create_workers``; the default entry has one,
     api/cli_args.py). The controller v2 sets it."""
@@ -57,7 +57,7 @@ def command_given(facts: Facts) -> Iterator[Finding]:
             yield _refused(facts, "AC325", message, path, hint)
 
 
-def local_has_them(facts: Facts) -> Iterator[Finding]:
+def local_has_them(facts: Facts) -> Iterator[Diagnostic]:
     """AC306: trainers whose ``scheduling_spec`` asks for several GPUs a rank share GPUs, though the
     backend strings fit (infra/scheduler/local.py, ``_allocate_gpus``: round robin)."""
     have = facts.per_node
@@ -70,7 +70,7 @@ def local_has_them(facts: Facts) -> Iterator[Finding]:
         yield _refused(facts, "AC306", message, path, "write gpu: 1 for each rank")
 
 
-def ray_without_setup(facts: Facts) -> Iterator[Finding]:
+def ray_without_setup(facts: Facts) -> Iterator[Diagnostic]:
     """AC325: the ray scheduler of main takes no ``additional_bash_cmds`` (infra/scheduler/ray.py,
     ``_prepare_worker_specs``)."""
     if facts.scheduler != "ray" or facts.areal < AFTER_2_0:
@@ -82,7 +82,7 @@ def ray_without_setup(facts: Facts) -> Iterator[Finding]:
             yield _refused(facts, "AC325", message, path, "set what they need by env_vars")
 
 
-def ray_fractions(facts: Facts) -> Iterator[Finding]:
+def ray_fractions(facts: Facts) -> Iterator[Diagnostic]:
     """AC325: up to 2.0.0 a worker of the ray scheduler takes 0.9 of its GPUs, which Ray refuses for
     more than one, and a colocated one may have one GPU (infra/utils/ray_placement_group.py,
     ``SharedRayPlacementStrategy``; infra/scheduler/ray.py, ``_create_forked_workers_internal``).
@@ -126,7 +126,7 @@ def _shared_placement(facts: Facts, engine: Engine) -> bool:
     return first_entry(engine, "ray_placement_strategy") in (None, "", "shared")
 
 
-def teacher_on_one_node(facts: Facts) -> Iterator[Finding]:
+def teacher_on_one_node(facts: Facts) -> Iterator[Diagnostic]:
     """AC325: the ray scheduler of main starts servers over several nodes for rollout alone
     (infra/scheduler/ray.py, ``prepare_launch_server``)."""
     teacher, per_node = facts.state.engines.get("teacher"), facts.per_node
@@ -138,7 +138,7 @@ def teacher_on_one_node(facts: Facts) -> Iterator[Finding]:
         yield _refused(facts, "AC325", message, teacher.path, hint, teacher.text)
 
 
-def one_entry_of_v2(facts: Facts) -> Iterator[Finding]:
+def one_entry_of_v2(facts: Facts) -> Iterator[Diagnostic]:
     """AC363: a trainer of the controller v2 has one entry
     (v2/training_service/controller/controller.py, ``_async_initialize``)."""
     for engine in facts.state.active():
@@ -149,7 +149,7 @@ def one_entry_of_v2(facts: Facts) -> Iterator[Finding]:
             yield _refused(facts, "AC363", message, path, f"give {path} one entry")
 
 
-def rollout_forks(facts: Facts) -> Iterator[Finding]:
+def rollout_forks(facts: Facts) -> Iterator[Diagnostic]:
     """AC305: the servers of the evaluation are colocated with rollout, which has no workers of its
     own where it is colocated without a fork (trainer/rl_trainer.py, ``_init_rollout``)."""
     rollout = facts.state.engines.get("rollout")
@@ -164,7 +164,7 @@ def rollout_forks(facts: Facts) -> Iterator[Finding]:
         yield _refused(facts, "AC305", message, path, f"write {path}=true")
 
 
-def api_url_read(facts: Facts) -> Iterator[Finding]:
+def api_url_read(facts: Facts) -> Iterator[Diagnostic]:
     """AC364: only the controller v2 reads ``rollout.api_url``."""
     rollout = facts.state.engines.get("rollout")
     if rollout is None or rollout.section.external:
@@ -174,7 +174,7 @@ def api_url_read(facts: Facts) -> Iterator[Finding]:
         message = "the controller v1 does not read it: rollout starts servers of its own"
         hint = f"write {view.at('_version')}=v2 for rollout and actor, or leave it out"
         error = AllocationError("AC364", message, path=view.at("api_url"), hint=hint)
-        yield Finding("warning", error)
+        yield Diagnostic.of("warning", error)
 
 
 _DELTA = {
@@ -189,7 +189,7 @@ _DELTA = {
 """Keys that delta weight updates need, the value of each, and AReaL's default of it."""
 
 
-def delta_weight_update(facts: Facts) -> Iterator[Finding]:
+def delta_weight_update(facts: Facts) -> Iterator[Diagnostic]:
     """AC311: what ``actor.enable_delta_weight_update`` needs (main: utils/dte.py,
     ``apply_dte_config_envvars``; api/cli_args.py, ``PPOActorConfig``)."""
     experiment = facts.state.experiment
@@ -212,7 +212,7 @@ def delta_weight_update(facts: Facts) -> Iterator[Finding]:
             yield _refused(facts, "AC311", message, engine.path, hint, engine.text)
 
 
-def teacher_nested(facts: Facts) -> Iterator[Finding]:
+def teacher_nested(facts: Facts) -> Iterator[Diagnostic]:
     """AC324: from the wheel of 1.0.4 on the engine of a teacher is a section of its own
     (api/cli_args.py, ``TeacherConfig``); a backend beside it is a key that the class lacks.
 
@@ -234,7 +234,7 @@ def teacher_nested(facts: Facts) -> Iterator[Finding]:
     if is_mapping(section.get(kind)):
         hint = f"delete it: teacher.{kind} is there"
     error = AllocationError("AC324", message, path=section.at("backend"), hint=hint)
-    yield Finding("warning", error)
+    yield Diagnostic.of("warning", error)
 
 
 RULES: tuple[Rule, ...] = (
