@@ -44,7 +44,7 @@ def test_unset_backends_are_filled() -> None:
     assert carried.warning is not None
     assert "rollout.backend=sglang:d4p1t1 actor.backend=fsdp:d4p1t1" in carried.warning
     assert carried.says == carried.filled
-    error = carried.findings[0].error
+    error = carried.findings[0]
     assert (error.path, error.text) == ("allocation_mode", MODE)
 
 
@@ -52,7 +52,7 @@ def test_set_and_the_same_in_meaning_is_a_note() -> None:
     carried = carry_over(MODE, {"rollout": "sglang:d4", "actor": ""}, spmd=True)
     assert carried.filled == {"actor": "fsdp:d4p1t1"}
     assert codes(carried) == [("warning", "AC512"), ("warning", "AC511")]
-    error = carried.findings[1].error
+    error = carried.findings[1]
     assert (error.path, error.text) == ("rollout.backend", "sglang:d4")
 
 
@@ -74,7 +74,7 @@ def test_engine_without_a_section() -> None:
     carried = carry_over("sglang[gen]:d4+fsdp:d4", {"rollout": "", "actor": ""}, spmd=True)
     assert carried.filled == {"actor": "fsdp:d4"}
     assert codes(carried)[1] == ("warning", "AC514")
-    error = carried.findings[1].error
+    error = carried.findings[1]
     assert (error.path, error.text) == ("allocation_mode", "")
     assert "gives gen sglang:d4, " in error.message
 
@@ -83,7 +83,7 @@ def test_old_defaults_are_told() -> None:
     carried = carry_over("d4t2e2p1", {"actor": ""}, spmd=True)
     assert codes(carried)[-1] == ("warning", "AC515")
     assert carried.mode is not None
-    assert [carried.findings[-1].error.message] == list(carried.mode.notes)
+    assert [carried.findings[-1].message] == list(carried.mode.notes)
 
 
 def test_who_shares_gpus() -> None:
@@ -117,11 +117,11 @@ def test_findings_of_a_plan_have_the_paths_of_its_config() -> None:
 def test_a_mode_that_cannot_be_read() -> None:
     refused = carry_over("manual", UNSET, spmd=True, path="rl.allocation_mode")
     assert codes(refused) == [("error", "AC501")]
-    assert refused.findings[0].error.path == "rl.allocation_mode"
+    assert refused.findings[0].path == "rl.allocation_mode"
     assert refused.warning is None
     ignored = carry_over("manual", UNSET, spmd=False)
     assert codes(ignored) == [("warning", "AC513")]
-    assert "(AC501: it cannot be read either)" in ignored.findings[0].error.hint
+    assert "(AC501: it cannot be read either)" in ignored.findings[0].hint
     assert ignored.warning is not None
     assert "AC501" in ignored.warning
 
