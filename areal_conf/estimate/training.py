@@ -275,17 +275,18 @@ def _replicated_moments(work: _Work) -> list[Moment]:
 def _sharded_moments(work: _Work) -> list[Moment]:
     """Moments of an engine that deals everything over the data ranks (FSDP2).
 
-    Layers are gathered in turn, the next one while one computes. The head, which is of FSDP's root,
-    stays gathered to the end, and so do its gradients. Sharded gradients come into being in the
-    backward pass; those of earlier micro-batches are there already
-    (PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py).
+    Layers are gathered in turn, the next one while one computes. The head (and a tied embedding),
+    which is of FSDP's root, stays gathered to the end, and so do its gradients. Sharded gradients
+    come into being in the backward pass; those of earlier micro-batches are there already (PyTorch,
+    torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py).
     """
     settings, rank = work.settings, work.rank
     compute, reduce = settings.compute_bytes, settings.reduce_bytes
     if settings.unsharded_gradients and not settings.forward_only:
         return _unsharded_moments(work)
-    head = rank.head if rank.head > work.parameters.final else rank.embedding
-    head = head if work.stage.last else 0.0
+    tied = work.parameters.tied and work.stage.first
+    head = rank.head + (rank.embedding if tied else 0.0) if work.stage.last else 0.0
+    embedding = 0.0 if tied else rank.embedding
     stays = head * compute
     two_layers = 2 * rank.layer * compute
     after_forward = rank.layer * compute if settings.root_gathered else 0.0
@@ -304,7 +305,7 @@ def _sharded_moments(work: _Work) -> list[Moment]:
     first = Moment(earlier, work.kept + work.one_layer, loss_stays, at_work)
     one_kept = work.kept / max(1, work.stage.dense + work.stage.moe)
     last = Moment(grown, one_kept + work.one_layer, loss_stays, at_work)
-    ends = (rank.embedding + head) * 2 * compute + max(rank.embedding, head) * reduce
+    ends = (embedding + head) * 2 * compute + max(embedding, head) * reduce
     end = Moment(work.states.gradients, 0.0, 0.0, ends if training else stays)
     return [loss] if settings.forward_only else [loss, first, last, end]
 
