@@ -13,7 +13,7 @@ from paths import ROOT
 
 BENCHMARKS = ROOT / "benchmarks"
 PAGE = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-NO_TABLES = ("run", "measure", "memory", "ranking", "fit_speed")
+NO_TABLES = ("run", "measure", "memory", "ranking", "fit_speed", "authors")
 """The script, what its tables share, and the scripts of accuracy."""
 
 TABLES = [p.stem for p in sorted(BENCHMARKS.glob("*.py")) if p.stem not in NO_TABLES]
