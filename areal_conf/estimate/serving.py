@@ -35,7 +35,8 @@ VLLM_PROFILED: dict[bool, Range] = {False: (0.8, 4.0), True: (0.8, 8.0)}
 VLLM_NCCL = 1.0
 """GiB at most of NCCL's buffers where an instance has several GPUs."""
 
-WEIGHTS_RANGE = 0.985, 1.015
+WEIGHTS_RANGE = 0.97, 1.03
+"""How far weights may be off, as factors: scales, padding, modules left in full precision."""
 
 FILLED = 0.97
 """Share of its part of the card that a server takes at least: the cache is whole pages, and what is
@@ -192,12 +193,21 @@ def _layer(
     of_linear = few if settings.quantised == "linear" else full
     of_mlp = few if settings.quantised in ("linear", "mlp") else full
     of_experts = few if settings.quantised else full
+    latents = _latent_projections(facts)
     return (
-        attention * of_linear
+        (attention + latents) * of_linear
         + (mlp + shared) * of_mlp
-        + replicated * full
+        + (replicated - latents) * full
         + experts * of_experts * settings.expert_padding
     )
+
+
+def _latent_projections(facts: ModelFacts) -> int:
+    """Down-projections of MLA: linear layers that every rank of t holds whole."""
+    if not facts.kv_lora_rank:
+        return 0
+    latents = facts.kv_lora_rank + (facts.qk_rope_head_dim or 0) + (facts.q_lora_rank or 0)
+    return (facts.hidden or 0) * latents
 
 
 def cache_bytes(facts: ModelFacts, sizes: Sizes, settings: ServingSettings, layers: int) -> float:
