@@ -102,7 +102,8 @@ def dimensions() -> str:
 
 FOLDERS = (
     "documents", "spec", "legacy", "config", "model", "estimate", "estimate.timing", "planning",
-    "planning.rules", "suggest", "report", "app", "lint", "migrate", "areal", "sweeps", "cli",
+    "planning.rules", "suggest", "report", "app", "lint", "migrate", "areal",
+    "sweeps.results", "sweeps", "cli",
 )  # fmt: skip
 """Folders of the package, the ground first."""
 

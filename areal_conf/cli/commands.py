@@ -8,6 +8,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "layouts": ("layouts", "list every layout that a pattern such as fsdp:d*t*@8 means"),
     "suggest": ("suggest", "say which layouts to try first for an experiment, and why"),
     "check": ("check", "lint YAML files: what is wrong, at its line and column"),
+    "results": ("results", "what a sweep found out: best first, estimate beside measurement"),
     "run": ("run", "check the plan of an AReaL command line, then become that command"),
     "launch": ("launch", "launch one job by AReaL's launcher, and wait for its ranks"),
     "export": ("export", "write a composed config as AReaL itself takes it"),

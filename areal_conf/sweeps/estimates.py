@@ -34,6 +34,7 @@ class JobEstimate:
         cache: tokens that the caches of the servers hold at least; None without servers.
         time: of a step of the trainers, to compare with another job of the same `kind`.
         kind: what the time may be compared within: backends and GPUs of the trainers.
+        shared: the engines on each set of GPUs, and the GiB of one of these, from and to.
     """
 
     layouts: dict[str, str]
@@ -44,6 +45,7 @@ class JobEstimate:
     cache: float | None = None
     time: float | None = None
     kind: tuple[tuple[str, str, int], ...] = ()
+    shared: tuple[dict[str, Any], ...] = ()
 
     @classmethod
     def of(cls, facts: Facts) -> JobEstimate:
@@ -67,10 +69,11 @@ class JobEstimate:
             facts.total,
             {name: _memory(x, memory.card.usable) for name, x in memory.engines.items()},
             max(verdicts, key=_WORST.index, default="unknown"),
-            max((x.step[1] for x in shared), default=None),
+            max((round(x.step[1], 2) for x in shared), default=None),
             sum(caches) if caches else None,
             training_time(facts, memory),
             kind,
+            tuple({"engines": list(x.engines), "step": _rounded(x.step)} for x in shared),
         )
 
     def refusal(self) -> AllocationError | None:
@@ -99,6 +102,7 @@ class JobEstimate:
             "verdict": self.verdict,
             "most": most,
             "memory": self.memory,
+            "shared": list(self.shared),
             "time": time,
             "compare_within": kind,
         }
@@ -112,8 +116,12 @@ def _memory(estimated: Any, gpu: float) -> dict[str, Any]:
     memory = estimated.memory
     if memory is None or memory.step is None:
         return {"verdict": "unknown", "step": None, "gpu": gpu, "why": estimated.why}
-    step = [round(end, 2) for end in memory.step]
+    step = _rounded(memory.step)
     return {"verdict": memory.verdict, "step": step, "gpu": gpu}
+
+
+def _rounded(ends: tuple[float, float]) -> list[float]:
+    return [round(end, 2) for end in ends]
 
 
 def ordered(estimates: Sequence[JobEstimate], order: Order) -> list[int]:

@@ -23,7 +23,7 @@ from hydra.experimental.callback import Callback
 
 from areal_conf.errors import clip
 from areal_conf.files import write_atomically
-from areal_conf.sweeps.measured import read_measured, tells_of_memory
+from areal_conf.sweeps.results.measured import read_measured, tells_of_memory
 
 if TYPE_CHECKING:
     from hydra.core.utils import JobReturn

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from areal_conf.sweeps.event_files import Scalar, _masked_crc, read_scalars
-from areal_conf.sweeps.measured import read_measured
+from areal_conf.sweeps.results.event_files import Scalar, _masked_crc, read_scalars
+from areal_conf.sweeps.results.measured import read_measured
 
 # As AReaL 1.0.4 prints them: the prefix of its logger, colours, tabulate's fancy_grid.
 LOG = """\

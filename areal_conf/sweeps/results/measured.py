@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from areal_conf.sweeps.event_files import read_scalars
+from areal_conf.sweeps.results.event_files import read_scalars
 
 _LOGS = (".log", ".out", ".err")
 _TAIL = 16 * 2**20
