@@ -17,7 +17,7 @@ from areal_conf.config.versions import V1_0_4
 from areal_conf.config.view import UNSET
 from areal_conf.planning.options import PlanOptions
 from areal_conf.planning.result import planned
-from areal_conf.planning.state import Engine, State
+from areal_conf.planning.state import Engine, ResolvedExperiment
 from areal_conf.spec.backends import BACKENDS
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def spelled_for_areal(allocation: ModelAllocation, text: str) -> str:
     return str(replace(allocation, name=None))
 
 
-def allocation_mode(state: State) -> str:
+def allocation_mode(state: ResolvedExperiment) -> str:
     """The ``allocation_mode`` that AReaL's SPMD launchers start rollout and actor by.
 
     They know one component of each role, and read every other engine's own backend
@@ -141,8 +141,8 @@ class _Export:
     def __init__(self, cfg: Any, made: Plan) -> None:
         from omegaconf import OmegaConf
 
-        root = made.facts.state.experiment.root.path
-        self.state = made.facts.state
+        root = made.facts.experiment.root.path
+        self.state = made.facts
         self.areal = made.facts.areal
         whole: Any = copy.deepcopy(cfg) if OmegaConf.is_config(cfg) else OmegaConf.create(cfg)
         OmegaConf.set_readonly(whole, False)

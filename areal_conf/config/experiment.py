@@ -79,7 +79,6 @@ class Experiment:
         areal: ``areal_plan.areal``; None where unset.
         own_engines: the engines are an app's own (``areal_plan.engines``), not AReaL's trainer's.
         findings: what is wrong with what was read.
-        strategies: what each engine's ``scheduling_strategy`` says, kept by who reads it.
     """
 
     root: View
@@ -98,7 +97,6 @@ class Experiment:
     areal: str | None = None
     own_engines: bool = False
     findings: list[Diagnostic] = field(default_factory=list)
-    strategies: dict[str, Any] = field(default_factory=dict)
     _values: dict[str, Any] = field(default_factory=dict)
 
     def value(self, dotted: str, default: Any = None) -> Any:

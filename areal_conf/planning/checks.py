@@ -19,7 +19,7 @@ from areal_conf.config.versions import Version, areal_version
 from areal_conf.errors import AllocationError, Diagnostic, can_be_allowed, clip, wrong_type
 from areal_conf.legacy.carry_over import FIELD, Carried, carry_over
 from areal_conf.planning.options import PlanOptions
-from areal_conf.planning.resolve import Facts, Rule, gather, resolve
+from areal_conf.planning.resolve import resolve
 from areal_conf.planning.rules import (
     cluster,
     keys,
@@ -29,7 +29,7 @@ from areal_conf.planning.rules import (
     trainer,
     workers,
 )
-from areal_conf.planning.state import Mode, State
+from areal_conf.planning.state import Mode, ResolvedExperiment, Rule
 
 _STOPPING: tuple[Rule, ...] = (
     cluster.has_engines,
@@ -56,7 +56,7 @@ def check_only(cfg: Any, options: PlanOptions = _DEFAULT) -> list[Diagnostic]:
     return examine(cfg, options)[1]
 
 
-def examine(cfg: Any, options: PlanOptions) -> tuple[Facts, list[Diagnostic]]:
+def examine(cfg: Any, options: PlanOptions) -> tuple[ResolvedExperiment, list[Diagnostic]]:
     """The resolved experiment, and everything found, each thing once.
 
     What the config takes from the environment is in none of it (`areal_conf.config.redaction`), nor
@@ -74,13 +74,13 @@ def examine(cfg: Any, options: PlanOptions) -> tuple[Facts, list[Diagnostic]]:
     return facts, hidden.findings(found)
 
 
-def _memory(facts: Facts, options: PlanOptions) -> Iterator[Diagnostic]:
+def _memory(facts: ResolvedExperiment, options: PlanOptions) -> Iterator[Diagnostic]:
     """What the estimates of memory say, where a card is named; they are kept in `facts`."""
     if options.gpu is None:
         return
     from areal_conf.planning import memory, memory_advice
 
-    experiment = facts.state.experiment
+    experiment = facts.experiment
     try:
         facts.memory = memory.estimate(facts, options.model, options.gpu)
     except AllocationError as error:
@@ -93,7 +93,9 @@ def _memory(facts: Facts, options: PlanOptions) -> Iterator[Diagnostic]:
     yield from memory_advice.check(facts, facts.memory)
 
 
-def first_error(experiment: Experiment, model: Any = None) -> tuple[State, AllocationError | None]:
+def first_error(
+    experiment: Experiment, model: Any = None
+) -> tuple[ResolvedExperiment, AllocationError | None]:
     """The experiment resolved, and the first error of its plan; only rules that stop are asked.
 
     `model` is that of `areal_conf.plan`, and so are the exceptions.
@@ -102,16 +104,16 @@ def first_error(experiment: Experiment, model: Any = None) -> tuple[State, Alloc
     model = options.model
     facts, refused = _gathered(experiment, options)
     stopping = (finding for rule in _STOPPING for finding in rule(facts))
-    fits = models.check(facts.state, model) if model is not None else ()
-    for one in chain(facts.state.findings, stopping, fits, refused):
+    fits = models.check(facts, model) if model is not None else ()
+    for one in chain(facts.findings, stopping, fits, refused):
         if one.severity == "error" and one.code not in facts.allowed:
-            return facts.state, one.error()
-    return facts.state, None
+            return facts, one.error()
+    return facts, None
 
 
 def layout_report(
     experiment: Experiment, options: PlanOptions
-) -> tuple[Facts, list[AllocationError]]:
+) -> tuple[ResolvedExperiment, list[AllocationError]]:
     """An experiment that may start, and what is odd about its layouts.
 
     `options` are those of `areal_conf.plan`, and so are the exceptions. Where they or the config
@@ -125,12 +127,14 @@ def layout_report(
         facts.memory = memory.estimate(facts, options.model, options.gpu)
     found = [finding for rule in _OF_LAYOUTS for finding in rule(facts)]
     if options.model is not None:
-        found += models.check(facts.state, options.model)
+        found += models.check(facts, options.model)
     odd = [one.error() for one in found if one.severity == "warning" and one.code != "AC362"]
     return facts, odd
 
 
-def _gathered(experiment: Experiment, options: PlanOptions) -> tuple[Facts, list[Diagnostic]]:
+def _gathered(
+    experiment: Experiment, options: PlanOptions
+) -> tuple[ResolvedExperiment, list[Diagnostic]]:
     """The resolved experiment, and what is wrong with the codes that it allows."""
     launcher = options.launcher
     if launcher is not None and launcher not in LAUNCHERS:
@@ -144,25 +148,26 @@ def _gathered(experiment: Experiment, options: PlanOptions) -> tuple[Facts, list
     named = _codes(options.allow)
     allowed, refused = _allowed(experiment.allow, f"{experiment.own_path}.allow")
     allowed |= named
-    facts = gather(_resolve(experiment, launcher, version), version, options.strict)
-    return replace(facts, allowed=frozenset(allowed)), refused
+    facts = _resolve(experiment, launcher, version)
+    facts.strict, facts.allowed = options.strict, frozenset(allowed)
+    return facts, refused
 
 
-def _found(facts: Facts, model: Any) -> Iterator[Diagnostic]:
+def _found(facts: ResolvedExperiment, model: Any) -> Iterator[Diagnostic]:
     """What is wrong with a resolved experiment, rule by rule."""
-    yield from facts.state.findings
+    yield from facts.findings
     for table in (cluster, scheduling_spec, trainer, workers, launchers, keys):
         yield from table.check(facts)
     if model is not None:
-        yield from models.check(facts.state, model)
+        yield from models.check(facts, model)
 
 
-def resolved(experiment: Experiment) -> State:
+def resolved(experiment: Experiment) -> ResolvedExperiment:
     """The experiment resolved, and no rule asked yet."""
     return _resolve(experiment, None, areal_version())
 
 
-def _resolve(experiment: Experiment, launcher: str | None, areal: Version) -> State:
+def _resolve(experiment: Experiment, launcher: str | None, areal: Version) -> ResolvedExperiment:
     spmd = launcher is not None or (bool(experiment.allocation_mode) and not experiment.scheduler)
     mode: Mode = "spmd" if spmd else "single_controller"
     if not experiment.allocation_mode:

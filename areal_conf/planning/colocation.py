@@ -13,14 +13,21 @@ from areal_conf.errors import (
     safe_repr,
     wrong_type,
 )
-from areal_conf.planning.state import Engine, State, by_role, forks, role_of, runs_on_v2
+from areal_conf.planning.state import (
+    Engine,
+    ResolvedExperiment,
+    by_role,
+    forks,
+    role_of,
+    runs_on_v2,
+)
 from areal_conf.spec.allocation import ModelAllocation, SchedulingStrategyType
 
 _IN_TRAINER = ("critic", "ref", "teacher")
 _BEFORE_ROLLOUT = ("actor", *_IN_TRAINER)
 
 
-def colocate(state: State, engine: Engine) -> None:
+def colocate(state: ResolvedExperiment, engine: Engine) -> None:
     if state.mode == "spmd":
         _colocate_spmd(state, engine)
         return
@@ -41,7 +48,7 @@ def colocate(state: State, engine: Engine) -> None:
         engine.colocated_with = by_role(state)[str(target)].name
 
 
-def _ignores_strategy(state: State, engine: Engine) -> bool:
+def _ignores_strategy(state: ResolvedExperiment, engine: Engine) -> bool:
     """The controller v2 of servers asks for GPUs of its own, whatever the strategy says
     (v2/inference_service/controller/controller.py, ``_async_initialize``)."""
     return engine.name == "rollout" and runs_on_v2(state, engine)
@@ -57,7 +64,7 @@ def _not_read(engine: Engine) -> AllocationError:
     )
 
 
-def _colocate_spmd(state: State, engine: Engine) -> None:
+def _colocate_spmd(state: ResolvedExperiment, engine: Engine) -> None:
     """Who shares GPUs under an SPMD launcher: what runs in the trainer's ranks, and what ``|`` of
     the ``allocation_mode`` joins; the launchers do not read ``scheduling_strategy``."""
     if _runs_in_trainer(state, engine):
@@ -75,7 +82,7 @@ def _colocate_spmd(state: State, engine: Engine) -> None:
         )
 
 
-def shares_by_awex(state: State) -> bool:
+def shares_by_awex(state: ResolvedExperiment) -> bool:
     """Whether ``weight_update_mode: awex`` puts rollout on the actor's GPUs.
 
     The train controller v1 means it so whatever the scheduling strategies say (AReaL main:
@@ -98,7 +105,7 @@ def shares_by_awex(state: State) -> bool:
     return _comes_round(state, actor, rollout)
 
 
-def _comes_round(state: State, actor: Engine, rollout: Engine) -> bool:
+def _comes_round(state: ResolvedExperiment, actor: Engine, rollout: Engine) -> bool:
     """Whether the scheduler gives rollout the GPUs that it gave the actor before."""
     kind, per_node = state.experiment.scheduler, state.experiment.n_gpus_per_node
     if kind in ("ray", "slurm"):
@@ -109,25 +116,21 @@ def _comes_round(state: State, actor: Engine, rollout: Engine) -> bool:
     return before % per_node == 0 and rollout.world_size == actor.world_size
 
 
-def _runs_in_trainer(state: State, engine: Engine) -> bool:
+def _runs_in_trainer(state: ResolvedExperiment, engine: Engine) -> bool:
     """SPMD: critic, ref and a training teacher run in the trainer's ranks."""
     return engine.name in _IN_TRAINER and not engine.serves and "actor" in state.engines
 
 
-def _strategy(state: State, engine: Engine) -> tuple[SchedulingStrategyType | None, object, str]:
+def _strategy(
+    state: ResolvedExperiment, engine: Engine
+) -> tuple[SchedulingStrategyType | None, object, str]:
     """Type and target of the engine's ``scheduling_strategy``, and the target's path."""
-    known = state.experiment.strategies
-    if engine.name not in known:
-        found = _read_strategy(state, engine)
-        if found is None:
-            return None, None, engine.section.view.at("scheduling_strategy")
-        known[engine.name] = found
-    strategy: tuple[SchedulingStrategyType | None, object, str] = known[engine.name]
-    return strategy
+    found = _read_strategy(state, engine)
+    return (None, None, engine.section.view.at("scheduling_strategy")) if found is None else found
 
 
 def _read_strategy(
-    state: State, engine: Engine
+    state: ResolvedExperiment, engine: Engine
 ) -> tuple[SchedulingStrategyType | None, object, str] | None:
     """What `_strategy` says; None, and a finding, where it cannot be read."""
     view = engine.section.view
@@ -166,7 +169,9 @@ def _no_type(engine: Engine, section: View, target: object) -> AllocationError:
     )
 
 
-def _bad_target(state: State, engine: Engine, target: object, path: str) -> AllocationError | None:
+def _bad_target(
+    state: ResolvedExperiment, engine: Engine, target: object, path: str
+) -> AllocationError | None:
     order = [e.name for e in state.creation_order() if e.active]
     good = order[: order.index(engine.name)]
     host = by_role(state).get(target) if isinstance(target, str) else None
@@ -198,7 +203,9 @@ def _bad_target(state: State, engine: Engine, target: object, path: str) -> Allo
     )
 
 
-def _other_role(state: State, engine: Engine, host: Engine, path: str) -> AllocationError:
+def _other_role(
+    state: ResolvedExperiment, engine: Engine, host: Engine, path: str
+) -> AllocationError:
     """AC303: the scheduler finds no workers of that name (``WorkerNotFoundError``)."""
     role = role_of(state, host)
     return AllocationError(
@@ -220,7 +227,7 @@ def _strategy_type(engine: Engine) -> SchedulingStrategyType | None:
     return SchedulingStrategyType.__members__.get(kind) if isinstance(kind, str) else None
 
 
-def check_colocation(state: State, engine: Engine) -> None:
+def check_colocation(state: ResolvedExperiment, engine: Engine) -> None:
     host = state.engines[engine.colocated_with or ""]
     if engine.allocation is None or host.allocation is None:
         engine.fits = False
@@ -232,7 +239,7 @@ def check_colocation(state: State, engine: Engine) -> None:
     state.findings.append(Diagnostic.of(severity, _other_size(engine, host)))
 
 
-def _submits_another_job(state: State) -> bool:
+def _submits_another_job(state: ResolvedExperiment) -> bool:
     """Main's slurm scheduler starts a colocated engine of other counts as a job of its own on the
     nodes of its target, without GPUs of its own (infra/scheduler/slurm.py, ``create_workers``)."""
     return state.experiment.scheduler == "slurm" and state.areal >= AFTER_2_0

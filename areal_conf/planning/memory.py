@@ -20,9 +20,8 @@ from areal_conf.estimate.serving import ServingMemory
 from areal_conf.estimate.training import TrainingMemory
 from areal_conf.model import ModelFacts, read_model
 from areal_conf.model.known import known_model
-from areal_conf.planning.resolve import Facts
 from areal_conf.planning.rules.models import AUTO, engine_models, own_model
-from areal_conf.planning.state import Engine
+from areal_conf.planning.state import Engine, ResolvedExperiment
 
 _NEVER_TRAIN = ("ref", "teacher")
 """Engines that AReaL builds without an optimizer where their config sets none."""
@@ -79,7 +78,7 @@ class ExperimentMemory:
     shared: tuple[Shared, ...] = ()
 
 
-def estimate(facts: Facts, model: Any, gpu: Any) -> ExperimentMemory:
+def estimate(facts: ResolvedExperiment, model: Any, gpu: Any) -> ExperimentMemory:
     """The memory of every engine that runs.
 
     Args:
@@ -96,27 +95,29 @@ def estimate(facts: Facts, model: Any, gpu: Any) -> ExperimentMemory:
     models = _models(facts, AUTO if model is None else model)
     engines = {
         engine.name: _of_engine(facts, engine, models.get(engine.name), card)
-        for engine in facts.state.active()
+        for engine in facts.active()
         if not engine.section.external
     }
     return ExperimentMemory(card, engines, tuple(_shared(facts, engines, card.usable)))
 
 
-def _models(facts: Facts, model: Any) -> dict[str, ModelFacts]:
+def _models(facts: ResolvedExperiment, model: Any) -> dict[str, ModelFacts]:
     """Facts of the model of each engine; of its own also where it is only known by name."""
-    found = engine_models(facts.state, model)
+    found = engine_models(facts, model)
     if model != AUTO:
         return found
-    for engine in facts.state.active():
+    for engine in facts.active():
         if engine.name not in found:
-            path, _ = own_model(facts.state.experiment, engine)
+            path, _ = own_model(facts.experiment, engine)
             known = known_model(path) if path else None
             if known is not None:
                 found[engine.name] = read_model(known[0])
     return found
 
 
-def _of_engine(facts: Facts, engine: Engine, model: ModelFacts | None, card: Card) -> Estimate:
+def _of_engine(
+    facts: ResolvedExperiment, engine: Engine, model: ModelFacts | None, card: Card
+) -> Estimate:
     keys = engine_keys(facts, engine)
     if model is None:
         return Estimate(engine, None, keys, None, "its model is not known")
@@ -130,9 +131,9 @@ def _of_engine(facts: Facts, engine: Engine, model: ModelFacts | None, card: Car
 # -- what the config says --------------------------------------------------------------------------
 
 
-def engine_keys(facts: Facts, engine: Engine) -> EngineKeys:
+def engine_keys(facts: ResolvedExperiment, engine: Engine) -> EngineKeys:
     """The keys of an engine's memory: ``areal_plan.engines.NAME.settings`` first, then AReaL's."""
-    experiment = facts.state.experiment
+    experiment = facts.experiment
     views = [_own_settings(experiment, engine.name), engine.section.view]
     serves = engine.allocation is not None and engine.serves
     if serves and engine.allocation:
@@ -180,13 +181,13 @@ def _select(view: View, dotted: str) -> Any:
         return None
 
 
-def needed_tokens(facts: Facts) -> int | None:
+def needed_tokens(facts: ResolvedExperiment) -> int | None:
     """Tokens of the longest sequence of the experiment: prompt and answer; None where not said.
 
     ``gconfig.max_tokens``, or ``train_dataset.max_length`` and ``gconfig.max_new_tokens`` (AReaL
     docs/en/best_practices/handling_oom.md).
     """
-    experiment = facts.state.experiment
+    experiment = facts.experiment
     if "rollout" not in experiment.engines:
         return _whole(experiment.value("train_dataset.max_length"))
     prompt = _whole(experiment.value("train_dataset.max_length"))
@@ -200,10 +201,10 @@ def _whole(value: Any) -> int | None:
     return value if type(value) is int and value > 0 else None
 
 
-def unknown_settings(facts: Facts) -> Iterator[Diagnostic]:
+def unknown_settings(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC364: keys of ``areal_plan.engines.NAME.settings`` that no estimate reads."""
-    for engine in facts.state.active():
-        settings = _own_settings(facts.state.experiment, engine.name)
+    for engine in facts.active():
+        settings = _own_settings(facts.experiment, engine.name)
         if settings is None or engine.allocation is None:
             continue
         serves = engine.allocation.role == "inference"
@@ -236,17 +237,19 @@ def _dotted(view: View, head: str = "") -> Iterator[str]:
 # -- engines on the same GPUs ----------------------------------------------------------------------
 
 
-def _shared(facts: Facts, engines: dict[str, Estimate], gpu: float) -> Iterator[Shared]:
+def _shared(
+    facts: ResolvedExperiment, engines: dict[str, Estimate], gpu: float
+) -> Iterator[Shared]:
     by_host: dict[str, list[Estimate]] = {}
     for estimated in engines.values():
         if estimated.memory is not None:
-            host = facts.state.host(estimated.engine).name
+            host = facts.host(estimated.engine).name
             by_host.setdefault(host, []).append(estimated)
-    offload = facts.state.experiment.value("enable_offload") is True
+    offload = facts.experiment.value("enable_offload") is True
     for host, guests in by_host.items():
         names = sorted((one.engine.name for one in guests), key=lambda name: name != host)
         step = _together([one.memory for one in guests if one.memory], offload)
-        world = facts.state.engines[host].world_size
+        world = facts.engines[host].world_size
         yield Shared(tuple(names), world, step, verdict_of(gpu, step))
 
 

@@ -17,7 +17,7 @@ from areal_conf.estimate.ranges import Range
 from areal_conf.estimate.serving import ServingMemory
 from areal_conf.estimate.training import TrainingMemory
 from areal_conf.planning.memory import Estimate, ExperimentMemory, needed_tokens
-from areal_conf.planning.resolve import Facts
+from areal_conf.planning.state import ResolvedExperiment
 from areal_conf.spec.allocation import ModelAllocation
 
 _MOST_TRIED = 1500
@@ -28,7 +28,7 @@ _FAR_ABOVE = 4
 """How many times the requests that fit `max_concurrent_rollouts` may be before it is said."""
 
 
-def check(facts: Facts, memory: ExperimentMemory) -> Iterator[Diagnostic]:
+def check(facts: ResolvedExperiment, memory: ExperimentMemory) -> Iterator[Diagnostic]:
     """Everything that the estimates give reason to say."""
     for estimated in memory.engines.values():
         for error in _of_engine(facts, estimated, memory):
@@ -55,7 +55,7 @@ def check(facts: Facts, memory: ExperimentMemory) -> Iterator[Diagnostic]:
 
 
 def _of_engine(
-    facts: Facts, estimated: Estimate, memory: ExperimentMemory
+    facts: ResolvedExperiment, estimated: Estimate, memory: ExperimentMemory
 ) -> Iterator[AllocationError]:
     gpu = memory.card.usable
     if estimated.memory is None:
@@ -86,7 +86,7 @@ def _not_estimated(estimated: Estimate) -> AllocationError:
 
 
 def _of_trainer(
-    facts: Facts, estimated: Estimate, memory: TrainingMemory, gpu: float
+    facts: ResolvedExperiment, estimated: Estimate, memory: TrainingMemory, gpu: float
 ) -> Iterator[AllocationError]:
     engine = estimated.engine
     verdict = memory.verdict if memory.verdict == "unknown" else _step_verdict(memory, gpu)
@@ -131,7 +131,7 @@ def _load(estimated: Estimate, load: Range, gpu: float) -> AllocationError:
     )
 
 
-def _tokens(facts: Facts, estimated: Estimate) -> Iterator[AllocationError]:
+def _tokens(facts: ResolvedExperiment, estimated: Estimate) -> Iterator[AllocationError]:
     """AC705: the size of a micro-batch is not known, or is too small for one sequence."""
     view, tokens = estimated.engine.section.view, estimated.keys.keys("mb_spec.max_tokens_per_mb")
     path, needed = view.at("mb_spec.max_tokens_per_mb"), needed_tokens(facts)
@@ -195,7 +195,7 @@ def _unsharded(estimated: Estimate, memory: TrainingMemory) -> Iterator[Allocati
 
 
 def _of_server(
-    facts: Facts, estimated: Estimate, memory: ServingMemory, gpu: float
+    facts: ResolvedExperiment, estimated: Estimate, memory: ServingMemory, gpu: float
 ) -> Iterator[AllocationError]:
     engine, cache = estimated.engine, memory.cache
     if cache is None:
@@ -229,13 +229,13 @@ def _server_error(estimated: Estimate, code: str, message: str, gpu: float) -> A
 
 
 def _rollouts(
-    facts: Facts,
+    facts: ResolvedExperiment,
     estimated: Estimate,
     memory: ServingMemory,
     allocation: ModelAllocation | None,
 ) -> Iterator[AllocationError]:
     """AC709: far more rollouts at once than requests fit."""
-    asked = facts.state.experiment.value("rollout.max_concurrent_rollouts")
+    asked = facts.experiment.value("rollout.max_concurrent_rollouts")
     if estimated.engine.name != "rollout" or type(asked) is not int or memory.cache is None:
         return
     length = needed_tokens(facts)
@@ -286,7 +286,7 @@ def _changed(estimated: Estimate, gpu: float, changes: Mapping[str, Any]) -> Ran
     return _with(estimated, changes).memory(allocation, model, gpu).step
 
 
-def _cures(estimated: Estimate, gpu: float, facts: Facts) -> str:
+def _cures(estimated: Estimate, gpu: float, facts: ResolvedExperiment) -> str:
     """What lets a step fit, each with its new figure: another layout or key, else several."""
     path = estimated.engine.path
     cures = [
@@ -323,7 +323,7 @@ def _override(estimated: Estimate, key: str, value: Any) -> str:
     return f"{path}={text}" if estimated.keys.keys(key) is not None else f"++{path}={text}"
 
 
-def _candidates(estimated: Estimate, facts: Facts) -> Iterator[tuple[str, Any]]:
+def _candidates(estimated: Estimate, facts: ResolvedExperiment) -> Iterator[tuple[str, Any]]:
     """Keys of a trainer that make a step smaller, with the value to give them."""
     keys, allocation = estimated.keys.keys, estimated.engine.allocation
     assert isinstance(estimated.memory, TrainingMemory)

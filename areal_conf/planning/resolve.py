@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
-from functools import cached_property
-from typing import Any
 
-from areal_conf.config.areal_defaults import INHERITS, ROLES
+from areal_conf.config.areal_defaults import INHERITS
 from areal_conf.config.experiment import EngineSection, Experiment
 from areal_conf.config.versions import V1_0_4, Version
-from areal_conf.errors import AllocationError, Diagnostic, clip, wrong_type
+from areal_conf.errors import AllocationError, clip, wrong_type
 from areal_conf.legacy.carry_over import Carried
 from areal_conf.planning.colocation import check_colocation, colocate, parses
-from areal_conf.planning.placement import Demand, Placement, place
-from areal_conf.planning.state import Engine, Mode, State
+from areal_conf.planning.state import Engine, Mode, ResolvedExperiment
 from areal_conf.spec.allocation import ModelAllocation, looks_like_spec
 from areal_conf.spec.backends import BACKENDS
 
@@ -28,7 +24,7 @@ def resolve(
     mode: Mode,
     carried: Carried,
     areal: Version = V1_0_4,
-) -> State:
+) -> ResolvedExperiment:
     """Judge every engine of `experiment`.
 
     Args:
@@ -39,7 +35,7 @@ def resolve(
         areal: the AReaL to judge by.
     """
     findings = [*experiment.findings, *carried.findings]
-    state = State(experiment, mode, launcher, carried, findings=findings, areal=areal)
+    state = ResolvedExperiment(experiment, mode, launcher, carried, findings=findings, areal=areal)
     for name, section in experiment.engines.items():
         if mode == "spmd" and section.external:  # the launchers start servers all the same
             section = replace(section, external=False)
@@ -61,7 +57,7 @@ def resolve(
 # -- backends -----------------------------------------------------------------------------------
 
 
-def _read_backend(state: State, engine: Engine) -> None:
+def _read_backend(state: ResolvedExperiment, engine: Engine) -> None:
     section = engine.section
     value = section.backend
     if value is None:
@@ -104,7 +100,7 @@ def _masked(section: EngineSection, error: AllocationError) -> AllocationError:
     )
 
 
-def _is_echo(state: State, engine: Engine) -> bool:
+def _is_echo(state: ResolvedExperiment, engine: Engine) -> bool:
     """Whether this engine interpolates a backend that is reported at its own place already."""
     if not engine.section.raw or not engine.text:
         return False
@@ -115,7 +111,7 @@ def _is_echo(state: State, engine: Engine) -> bool:
     )
 
 
-def _inherit(state: State, engine: Engine) -> None:
+def _inherit(state: ResolvedExperiment, engine: Engine) -> None:
     parent = state.engines.get(INHERITS.get(engine.name, ""))
     filled = state.carried.filled
     if parent is not None:
@@ -133,7 +129,7 @@ def _inherit(state: State, engine: Engine) -> None:
         state.error(_no_backend(engine, _heirs(state, engine), legacy))
 
 
-def _heirs(state: State, parent: Engine) -> list[str]:
+def _heirs(state: ResolvedExperiment, parent: Engine) -> list[str]:
     """The engines that would take the backend of `parent`."""
     unset = [e for e in state.engines.values() if e.active and e.section.backend is None]
     says = state.carried.says
@@ -169,7 +165,7 @@ def _misspelt(engine: Engine) -> str | None:
     return view.at(near[0]) if near else None
 
 
-def _check_role(state: State, engine: Engine) -> None:
+def _check_role(state: ResolvedExperiment, engine: Engine) -> None:
     needed, allocation = engine.section.role, engine.allocation
     if needed is None or allocation is None or allocation.role == needed:
         return
@@ -192,101 +188,3 @@ def _check_role(state: State, engine: Engine) -> None:
             hint=f"write {' or '.join(fixes[:2])}",
         )
     )
-
-
-NODE_GRANULAR = ("ray", "slurm")
-
-
-@dataclass
-class Facts:
-    """The resolved experiment and what follows from it.
-
-    Attributes:
-        state: engines and mode.
-        total: GPUs that all engines reserve together.
-        areal: the AReaL to judge by.
-        strict: whether what AReaL refuses at start is an error (something is launched or exported)
-            or a warning.
-        allowed: codes of errors that count as warnings.
-        memory: the `planning.memory.ExperimentMemory`, where a card is named.
-    """
-
-    state: State
-    total: int
-    areal: Version = V1_0_4
-    strict: bool = False
-    allowed: frozenset[str] = frozenset()
-    memory: Any = None
-
-    @cached_property
-    def placement(self) -> Placement | None:
-        """Where the GPUs of each engine lie; None where no cluster is known."""
-        return _place(self.state)
-
-    @property
-    def per_node(self) -> int | None:
-        """GPUs of a node; None where not known."""
-        return self.state.experiment.n_gpus_per_node or None
-
-    @property
-    def scheduler(self) -> str | None:
-        """The single controller's scheduler; None under SPMD, or where none is set."""
-        return self.state.experiment.scheduler if self.state.mode == "single_controller" else None
-
-    @property
-    def cluster_path(self) -> str:
-        """Config path of the cluster section."""
-        return self.state.experiment.root.at("cluster")
-
-    def reserving(self) -> list[Engine]:
-        """Engines that reserve GPUs, rollout first: the order of sums in messages."""
-        engines = [e for e in self.state.engines.values() if e.gpus]
-        return sorted(engines, key=lambda e: (e.name not in ROLES, e.name != "rollout"))
-
-    def unread(self) -> bool:
-        """Whether the layout of an engine is not known, so that sums say little."""
-        engines = self.state.engines.values()
-        return any(e.active and not e.allocation and not e.section.external for e in engines)
-
-    def sum_text(self) -> str:
-        """``rollout 8 + actor 8 = 16``; of one engine ``actor 8``."""
-        parts = [f"{e.name} {e.gpus}" for e in self.reserving()]
-        if len(parts) > 12:
-            parts = [*parts[:11], f"{len(parts) - 11} more"]
-        return " + ".join(parts) + (f" = {self.total}" if len(parts) > 1 else "")
-
-
-Rule = Callable[[Facts], Iterator[Diagnostic]]
-
-
-def gather(state: State, areal: Version = V1_0_4, strict: bool = False) -> Facts:
-    """Totals of a resolved experiment."""
-    total = sum(engine.gpus for engine in state.engines.values())
-    return Facts(state, total, areal, strict)
-
-
-def _place(state: State) -> Placement | None:
-    experiment = state.experiment
-    per_node = experiment.n_gpus_per_node
-    if experiment.n_nodes is None or not per_node:
-        return None
-    unlimited = state.mode == "single_controller" and experiment.scheduler in NODE_GRANULAR
-    return place(demands(state), per_node, None if unlimited else experiment.n_nodes)
-
-
-def demands(state: State) -> list[Demand]:
-    """What each engine reserves, in the order in which AReaL gives out GPUs."""
-    spmd = state.mode == "spmd"
-    slurm = not spmd and state.experiment.scheduler == "slurm"
-    out: list[Demand] = []
-    trainers = False
-    for engine in state.creation_order():
-        allocation = engine.allocation
-        if not engine.gpus or allocation is None:
-            continue
-        size = allocation.instance_size or allocation.parallel.tensor_parallel_size
-        first_trainer = spmd and not engine.serves and not trainers
-        trainers = trainers or not engine.serves
-        fresh = slurm or (first_trainer and state.launcher in NODE_GRANULAR)
-        out.append(Demand(engine.name, engine.gpus // size, size, engine.serves, fresh))
-    return out

@@ -29,8 +29,7 @@ from areal_conf.planning.memory_result import EngineMemory, PlanMemory, engine_m
 from areal_conf.planning.mesh import Coordinates, Device, RankOrder
 from areal_conf.planning.options import PlanOptions
 from areal_conf.planning.placement import Placement
-from areal_conf.planning.resolve import Facts
-from areal_conf.planning.state import Engine, Mode, State
+from areal_conf.planning.state import Engine, Mode, ResolvedExperiment
 from areal_conf.spec.allocation import ModelAllocation
 from areal_conf.spec.backends import DIMENSIONS
 
@@ -257,7 +256,7 @@ class Plan(_WithMemory):
     warnings: list[Listed]
     memory: PlanMemory | None = None
 
-    _facts: Facts | None = PrivateAttr(default=None)
+    _facts: ResolvedExperiment | None = PrivateAttr(default=None)
 
     @property
     def ok(self) -> bool:
@@ -271,9 +270,6 @@ class Plan(_WithMemory):
         Raises:
             AllocationError: AC357 where the GPUs of a node are not known.
         """
-        from areal_conf.planning.placement import place
-        from areal_conf.planning.resolve import demands
-
         assert self._facts is not None
         per_node = self._facts.per_node
         if per_node is None:
@@ -283,10 +279,7 @@ class Plan(_WithMemory):
                 path=f"{self._facts.cluster_path}.n_gpus_per_node",
                 hint=f"write {self._facts.cluster_path}.n_gpus_per_node=8",
             )
-        placed = self._facts.placement
-        if placed is not None and not any(None in units for units in placed.units.values()):
-            return placed.nodes()
-        return place(demands(self._facts.state), per_node, None).nodes()
+        return self._facts.nodes(per_node)
 
     @property
     def gpus_per_node(self) -> int:
@@ -303,15 +296,15 @@ class Plan(_WithMemory):
     @property
     def launcher(self) -> str | None:
         """The SPMD launcher that was named."""
-        return self._facts.state.launcher if self._facts else None
+        return self._facts.launcher if self._facts else None
 
     @property
     def scheduler(self) -> str | None:
         """The scheduler of AReaL's single controller, where ``scheduler.type`` names one."""
-        return self._facts.state.experiment.scheduler if self._facts else None
+        return self._facts.experiment.scheduler if self._facts else None
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> ResolvedExperiment:
         """The resolved experiment, for what launches or exports it."""
         assert self._facts is not None
         return self._facts
@@ -319,13 +312,13 @@ class Plan(_WithMemory):
     @property
     def carried(self) -> Carried:
         """What a legacy ``allocation_mode`` does to the config."""
-        return self._facts.state.carried if self._facts else Carried()
+        return self._facts.carried if self._facts else Carried()
 
     def filled_in(self) -> dict[str, str]:
         """Backends that a legacy ``allocation_mode`` gave, by their config path."""
         if self._facts is None:
             return {}
-        engines = self._facts.state.engines
+        engines = self._facts.engines
         return {engines[name].path: spec for name, spec in self.carried.filled.items()}
 
     def with_error(self, error: AllocationError) -> Plan:
@@ -410,16 +403,16 @@ def planned(cfg: Any, options: PlanOptions) -> Plan:
     return _build(facts, findings)
 
 
-def _build(facts: Facts, findings: list[Diagnostic]) -> Plan:
-    experiment = facts.state.experiment
+def _build(facts: ResolvedExperiment, findings: list[Diagnostic]) -> Plan:
+    experiment = facts.experiment
     cluster = None
     if experiment.n_nodes is not None and experiment.n_gpus_per_node:
         cluster = Cluster(n_nodes=experiment.n_nodes, n_gpus_per_node=experiment.n_gpus_per_node)
     built = Plan(
-        engines={_encodable(e.name): _engine_plan(e, facts) for e in _shown_order(facts.state)},
+        engines={_encodable(e.name): _engine_plan(e, facts) for e in _shown_order(facts)},
         total_gpus=facts.total,
         cluster=cluster,
-        mode=facts.state.mode,
+        mode=facts.mode,
         errors=[_printable(f) for f in findings if f.severity == "error"],
         warnings=[_printable(f) for f in findings if f.severity == "warning"],
         memory=plan_memory(facts.memory) if facts.memory else None,
@@ -428,7 +421,7 @@ def _build(facts: Facts, findings: list[Diagnostic]) -> Plan:
     return built
 
 
-def _shown_order(state: State) -> list[Engine]:
+def _shown_order(state: ResolvedExperiment) -> list[Engine]:
     return sorted(state.engines.values(), key=lambda engine: engine.name != "rollout")
 
 
@@ -447,7 +440,7 @@ def _encodable(text: str) -> str:
     return _LONE.sub("\ufffd", text)
 
 
-def _engine_plan(engine: Engine, facts: Facts) -> EnginePlan:
+def _engine_plan(engine: Engine, facts: ResolvedExperiment) -> EnginePlan:
     allocation = engine.allocation
     built = EnginePlan(
         backend=allocation.backend if allocation else None,
@@ -464,12 +457,12 @@ def _engine_plan(engine: Engine, facts: Facts) -> EnginePlan:
         memory=_engine_memory(engine, facts),
     )
     placed = engine.fits and not engine.section.external
-    host = facts.state.host(engine).name
+    host = facts.host(engine).name
     built._of = _Resolved(engine, facts.placement if placed else None, host)
     return built
 
 
-def _engine_memory(engine: Engine, facts: Facts) -> EngineMemory | None:
+def _engine_memory(engine: Engine, facts: ResolvedExperiment) -> EngineMemory | None:
     if facts.memory is None or engine.name not in facts.memory.engines:
         return None
     return engine_memory(facts.memory.engines[engine.name], facts.memory.card.usable)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 from areal_conf.config.areal_defaults import ROLES
 from areal_conf.config.experiment import EngineSection, Experiment
 from areal_conf.config.versions import V1_0_4, Version
 from areal_conf.errors import AllocationError, Diagnostic
 from areal_conf.legacy.carry_over import Carried
+from areal_conf.planning.placement import Demand, Placement, place
 from areal_conf.spec.allocation import ModelAllocation
 from areal_conf.spec.backends import Role
 
 Mode = Literal["single_controller", "spmd"]
+
+NODE_GRANULAR = ("ray", "slurm")
+"""Schedulers and launchers that give an engine whole nodes."""
 
 
 @dataclass(slots=True)
@@ -84,12 +90,21 @@ class Engine:
 
 
 @dataclass
-class State:
-    """The whole experiment, resolved; rules read it and add to `findings`.
+class ResolvedExperiment:
+    """The whole experiment, resolved, and what follows from it; rules read it.
 
     Attributes:
+        experiment: what the config says.
+        mode: who starts the workers.
+        launcher: the SPMD launcher that was named.
         carried: what a legacy ``allocation_mode`` does to the config.
+        engines: by name, as the config lists them.
+        findings: what is wrong with the config, the engines and their colocation.
         areal: the AReaL to judge by.
+        strict: whether what AReaL refuses at start is an error (something is launched or exported)
+            or a warning.
+        allowed: codes of errors that count as warnings.
+        memory: the `planning.memory.ExperimentMemory`, where a card is named.
     """
 
     experiment: Experiment
@@ -99,6 +114,9 @@ class State:
     engines: dict[str, Engine] = field(default_factory=dict)
     findings: list[Diagnostic] = field(default_factory=list)
     areal: Version = V1_0_4
+    strict: bool = False
+    allowed: frozenset[str] = frozenset()
+    memory: Any = None
     _order: list[Engine] | None = None
     _active: list[Engine] | None = None
 
@@ -144,6 +162,88 @@ class State:
         self._order = sorted(self.engines.values(), key=key)
         return self._order
 
+    @cached_property
+    def placement(self) -> Placement | None:
+        """Where the GPUs of each engine lie; None where no cluster is known."""
+        return _place(self)
+
+    @property
+    def per_node(self) -> int | None:
+        """GPUs of a node; None where not known."""
+        return self.experiment.n_gpus_per_node or None
+
+    @property
+    def scheduler(self) -> str | None:
+        """The single controller's scheduler; None under SPMD, or where none is set."""
+        return self.experiment.scheduler if self.mode == "single_controller" else None
+
+    @property
+    def cluster_path(self) -> str:
+        """Config path of the cluster section."""
+        return self.experiment.root.at("cluster")
+
+    @cached_property
+    def total(self) -> int:
+        """GPUs that all engines reserve together."""
+        return sum(engine.gpus for engine in self.engines.values())
+
+    def nodes(self, per_node: int) -> int:
+        """Nodes of `per_node` GPUs that the ranks take, however many the cluster has."""
+        placed = self.placement
+        if placed is not None and not any(None in units for units in placed.units.values()):
+            return placed.nodes()
+        return place(demands(self), per_node, None).nodes()
+
+    def reserving(self) -> list[Engine]:
+        """Engines that reserve GPUs, rollout first: the order of sums in messages."""
+        engines = [e for e in self.engines.values() if e.gpus]
+        return sorted(engines, key=lambda e: (e.name not in ROLES, e.name != "rollout"))
+
+    def unread(self) -> bool:
+        """Whether the layout of an engine is not known, so that sums say little."""
+        engines = self.engines.values()
+        return any(e.active and not e.allocation and not e.section.external for e in engines)
+
+    def sum_text(self) -> str:
+        """``rollout 8 + actor 8 = 16``; of one engine ``actor 8``."""
+        parts = [f"{e.name} {e.gpus}" for e in self.reserving()]
+        if len(parts) > 12:
+            parts = [*parts[:11], f"{len(parts) - 11} more"]
+        return " + ".join(parts) + (f" = {self.total}" if len(parts) > 1 else "")
+
+
+Rule = Callable[[ResolvedExperiment], Iterator[Diagnostic]]
+
+
+# -- what is placed -------------------------------------------------------------------------------
+
+
+def _place(state: ResolvedExperiment) -> Placement | None:
+    experiment = state.experiment
+    per_node = experiment.n_gpus_per_node
+    if experiment.n_nodes is None or not per_node:
+        return None
+    unlimited = state.mode == "single_controller" and experiment.scheduler in NODE_GRANULAR
+    return place(demands(state), per_node, None if unlimited else experiment.n_nodes)
+
+
+def demands(state: ResolvedExperiment) -> list[Demand]:
+    """What each engine reserves, in the order in which AReaL gives out GPUs."""
+    spmd = state.mode == "spmd"
+    slurm = not spmd and state.experiment.scheduler == "slurm"
+    out: list[Demand] = []
+    trainers = False
+    for engine in state.creation_order():
+        allocation = engine.allocation
+        if not engine.gpus or allocation is None:
+            continue
+        size = allocation.instance_size or allocation.parallel.tensor_parallel_size
+        first_trainer = spmd and not engine.serves and not trainers
+        trainers = trainers or not engine.serves
+        fresh = slurm or (first_trainer and state.launcher in NODE_GRANULAR)
+        out.append(Demand(engine.name, engine.gpus // size, size, engine.serves, fresh))
+    return out
+
 
 # -- controllers ----------------------------------------------------------------------------------
 # AReaL has two controllers for trainers and two for servers; ``_version`` of an engine says which.
@@ -154,7 +254,7 @@ class State:
 _SUFFIXES = {"training": "-guard", "inference": "-inf"}
 
 
-def runs_on_v2(state: State, engine: Engine) -> bool:
+def runs_on_v2(state: ResolvedExperiment, engine: Engine) -> bool:
     """Whether the controller v2 runs `engine`; a teacher that serves always runs on v1
     (trainer/rl_trainer.py, ``_init_teacher_rollout``)."""
     if state.mode == "spmd" or state.experiment.own_engines:
@@ -167,13 +267,13 @@ def runs_on_v2(state: State, engine: Engine) -> bool:
         return False
 
 
-def role_of(state: State, engine: Engine) -> str:
+def role_of(state: ResolvedExperiment, engine: Engine) -> str:
     """The role under which the scheduler knows the workers of `engine`."""
     suffix = _SUFFIXES.get(engine.role or "", "") if runs_on_v2(state, engine) else ""
     return engine.name + suffix
 
 
-def by_role(state: State) -> dict[str, Engine]:
+def by_role(state: ResolvedExperiment) -> dict[str, Engine]:
     """The engines that run, by the roles of their workers."""
     return {role_of(state, engine): engine for engine in state.engines.values() if engine.active}
 

@@ -15,9 +15,8 @@ from areal_conf.estimate.timing.areal import Workload
 from areal_conf.planning.checks import examine
 from areal_conf.planning.memory import engine_keys, needed_tokens
 from areal_conf.planning.options import PlanOptions
-from areal_conf.planning.resolve import Facts
 from areal_conf.planning.rules.models import settings_of
-from areal_conf.planning.state import Engine
+from areal_conf.planning.state import Engine, ResolvedExperiment
 from areal_conf.suggest.ranking import USUAL, Subject
 
 TRAINERS = ("fsdp", "megatron", "archon")
@@ -88,7 +87,7 @@ class Open:
 
     cfg: DictConfig
     options: PlanOptions
-    facts: Facts
+    facts: ResolvedExperiment
     gpus: Gpus
     trainer: Engine | None
     server: Engine | None
@@ -134,13 +133,13 @@ class Open:
             self.facts.memory.card,
             self.gpus.per_node,
             workload(self.facts),
-            settings_of(self.facts.state.experiment, engine),
+            settings_of(self.facts.experiment, engine),
         )
 
     @property
     def batch(self) -> int | None:
         """Sequences of a step that data ranks deal out; None where not said."""
-        value = self.facts.state.experiment.value("train_dataset.batch_size")
+        value = self.facts.experiment.value("train_dataset.batch_size")
         return value if type(value) is int and value > 0 else None
 
     def with_layouts(self, layouts: dict[str, str]) -> DictConfig:
@@ -150,9 +149,9 @@ class Open:
         return self.cfg
 
 
-def workload(facts: Facts) -> Workload:
+def workload(facts: ResolvedExperiment) -> Workload:
     """Tokens of one update of the weights, as far as the config says; else `Workload`'s."""
-    experiment = facts.state.experiment
+    experiment = facts.experiment
     usual = Workload()
     sequence = needed_tokens(facts) or usual.sequence
     numbers = [
@@ -186,16 +185,16 @@ def open_experiment(cfg: DictConfig, options: PlanOptions, gpus: Gpus, *, bare: 
     """
     given, cfg = cfg, cfg.copy()
     facts, _ = examine(cfg, replace(options, gpu=None))
-    at = facts.state.experiment.root.at
+    at = facts.experiment.root.at
     values: list[tuple[str, Any]] = [
         (at("cluster.n_nodes"), gpus.nodes),
         (at("cluster.n_gpus_per_node"), gpus.per_node),
     ]
     for name, kind in (("rollout", SERVER), ("actor", TRAINERS[0])):
-        engine = facts.state.engines.get(name)
+        engine = facts.engines.get(name)
         if engine is not None and engine.active and engine.allocation is None:
             OmegaConf.update(cfg, engine.path, f"{kind}:d1", force_add=True)
-    if "actor" in facts.state.engines:
+    if "actor" in facts.engines:
         for key, value in USUAL.items():
             path = at(f"actor.{key}")
             unset = is_unset(_selected(cfg, path))
@@ -206,7 +205,7 @@ def open_experiment(cfg: DictConfig, options: PlanOptions, gpus: Gpus, *, bare: 
     options = replace(options, gpu=card_of(options, gpus, facts))
     facts, _ = examine(cfg, options)
     paths = [path for path, _ in values]
-    paths += [e.path for e in facts.state.engines.values()]
+    paths += [e.path for e in facts.engines.values()]
     keys = frozenset(path for path in paths if _has(given, path))
     return replace(_opened(cfg, options, facts, gpus, tuple(values)), keys=keys)
 
@@ -231,11 +230,11 @@ def _selected(cfg: DictConfig, path: str) -> Any:
 def _opened(
     cfg: DictConfig,
     options: PlanOptions,
-    facts: Facts,
+    facts: ResolvedExperiment,
     gpus: Gpus,
     values: tuple[tuple[str, Any], ...],
 ) -> Open:
-    engines = facts.state.engines
+    engines = facts.engines
     trainer = _open_engine(engines.get("actor"), "training")
     server = _open_engine(engines.get("rollout"), "inference")
     if trainer is None and server is None:
@@ -254,7 +253,7 @@ def _opened(
     ]
     shared = False
     if trainer is not None and server is not None:
-        shared = facts.state.host(trainer).name == facts.state.host(server).name
+        shared = facts.host(trainer).name == facts.host(server).name
     fixed = sum(e.gpus for e in others)
     return Open(cfg, options, facts, gpus, trainer, server, shared, 1 + len(heirs), fixed, values)
 
@@ -276,13 +275,13 @@ def of_config(cfg: Any, root: str = "") -> Gpus | None:
     return Gpus(experiment.n_nodes, experiment.n_gpus_per_node)
 
 
-def card_of(options: PlanOptions, gpus: Gpus, facts: Facts) -> Card:
+def card_of(options: PlanOptions, gpus: Gpus, facts: ResolvedExperiment) -> Card:
     """The card that is named, or else the cluster's.
 
     Raises:
         AllocationError: AC710 where neither is known.
     """
-    named = options.gpu if options.gpu is not None else facts.state.experiment.gpu
+    named = options.gpu if options.gpu is not None else facts.experiment.gpu
     named = gpus.card if named is None else named
     if named is None:
         raise AllocationError(

@@ -19,7 +19,7 @@ from areal_conf.sweeps.axes import Axis, Choice, SweepError, Value
 from areal_conf.sweeps.estimates import JobEstimate
 
 if TYPE_CHECKING:
-    from areal_conf.planning.state import State
+    from areal_conf.planning.state import ResolvedExperiment
 
 
 class Found(NamedTuple):
@@ -236,7 +236,7 @@ class Base:
         }
 
     def _weigh(
-        self, choice: Choice, spaces: dict[int, Space], least: State
+        self, choice: Choice, spaces: dict[int, Space], least: ResolvedExperiment
     ) -> tuple[dict[str, int], dict[int, set[str]]]:
         """For each pattern the GPUs that twice its size adds, and the engines that grow with it."""
         weights: dict[str, int] = {}
@@ -263,12 +263,14 @@ class Base:
         spec = f"{space.pattern.backend.name}:d{d}"
         return Value(spec, spec)
 
-    def _try(self, choice: Choice, values: dict[int, Value]) -> State:
+    def _try(self, choice: Choice, values: dict[int, Value]) -> ResolvedExperiment:
         choice = tuple(values.get(i, value) for i, value in enumerate(choice))
         self.apply(choice)
         return resolved(self._experiment(choice))
 
-    def _host(self, state: State, index: int, moved: dict[int, set[str]]) -> tuple[int | None, int]:
+    def _host(
+        self, state: ResolvedExperiment, index: int, moved: dict[int, set[str]]
+    ) -> tuple[int | None, int]:
         """Whose GPUs a pattern that adds none is to have: another pattern's, or so many."""
         for name in moved[index]:
             host = state.engines[name].colocated_with
@@ -292,7 +294,7 @@ class Base:
         end = (len(text), len(text))
         return SweepError("AC601", message, text=text, span=end, path=axis.dotted, hint=hint)
 
-    def _refuse_idle(self, state: State, index: int, choice: Choice) -> None:
+    def _refuse_idle(self, state: ResolvedExperiment, index: int, choice: Choice) -> None:
         dotted = self._axes[index].dotted
         engines = [e for e in state.engines.values() if dotted in (e.path, e.section.view.path)]
         if not engines or any(engine.active for engine in engines):
@@ -325,11 +327,11 @@ def _is_plain_spec(value: Any) -> bool:
     return isinstance(value, str) and looks_like_spec(value) and "${" not in value
 
 
-def _gpus(state: State) -> int:
+def _gpus(state: ResolvedExperiment) -> int:
     return sum(engine.gpus for engine in state.engines.values())
 
 
-def _budget(state: State) -> int | None:
+def _budget(state: ResolvedExperiment) -> int | None:
     """GPUs there are: of the cluster, or of one node where the scheduler uses no more."""
     experiment = state.experiment
     if state.mode == "single_controller" and experiment.scheduler == "local":

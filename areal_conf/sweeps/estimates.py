@@ -13,7 +13,7 @@ from areal_conf.sweeps.step_time import training_time
 
 if TYPE_CHECKING:
     from areal_conf.planning.memory import ExperimentMemory
-    from areal_conf.planning.resolve import Facts
+    from areal_conf.planning.state import ResolvedExperiment
 
 
 Order = Literal["given", "time", "memory"]
@@ -48,9 +48,9 @@ class JobEstimate:
     shared: tuple[dict[str, Any], ...] = ()
 
     @classmethod
-    def of(cls, facts: Facts) -> JobEstimate:
+    def of(cls, facts: ResolvedExperiment) -> JobEstimate:
         """The estimate of a resolved experiment."""
-        engines = [(e, e.allocation) for e in facts.state.active() if e.allocation is not None]
+        engines = [(e, e.allocation) for e in facts.active() if e.allocation is not None]
         layouts = {e.name: str(allocation) for e, allocation in engines}
         kind = tuple((e.name, x.backend, e.world_size) for e, x in engines if _trains(e))
         memory: ExperimentMemory | None = facts.memory

@@ -11,7 +11,7 @@ from areal_conf.estimate.timing.step import step_time
 
 if TYPE_CHECKING:
     from areal_conf.planning.memory import ExperimentMemory
-    from areal_conf.planning.resolve import Facts
+    from areal_conf.planning.state import ResolvedExperiment
 
 _NO_STEP = ("ref", "teacher")
 """Engines that take no training step."""
@@ -19,7 +19,7 @@ _NO_STEP = ("ref", "teacher")
 _WORKLOAD = Workload()
 
 
-def training_time(facts: Facts, memory: ExperimentMemory) -> float | None:
+def training_time(facts: ResolvedExperiment, memory: ExperimentMemory) -> float | None:
     """Seconds of one step of all trainers, meaningful beside those of another layout alone.
 
     None where a trainer's model, or the speed of the card, is not known.

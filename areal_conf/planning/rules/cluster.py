@@ -10,13 +10,12 @@ from collections.abc import Iterator
 
 from areal_conf.config.versions import AFTER_2_0, V1_0_4
 from areal_conf.errors import AllocationError, Diagnostic, Severity, counted
-from areal_conf.planning.resolve import NODE_GRANULAR, Facts, Rule
 from areal_conf.planning.rules.scheduling_spec import first_entry, granted
-from areal_conf.planning.state import Engine, runs_on_v2
+from areal_conf.planning.state import NODE_GRANULAR, Engine, ResolvedExperiment, Rule, runs_on_v2
 from areal_conf.spec.backends import divisors
 
 
-def check(facts: Facts) -> Iterator[Diagnostic]:
+def check(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """What every rule of the table finds."""
     return (finding for rule in RULES for finding in rule(facts))
 
@@ -27,10 +26,10 @@ def _finding(
     return Diagnostic.of(severity, AllocationError(code, message, path=path, hint=hint, text=text))
 
 
-def has_engines(facts: Facts) -> Iterator[Diagnostic]:
+def has_engines(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC301: a config in which no engine stands."""
-    if not facts.state.engines and not facts.state.findings:
-        root = facts.state.experiment.root
+    if not facts.engines and not facts.findings:
+        root = facts.experiment.root
         message = "no engine in this config: it has no section rollout, actor, critic, ref, teacher"
         hint = "write actor.backend=fsdp:d8, or name the engines in areal_plan.engines"
         yield _finding("error", "AC301", message, root.at("actor.backend"), hint)
@@ -39,29 +38,29 @@ def has_engines(facts: Facts) -> Iterator[Diagnostic]:
 # -- the budget ---------------------------------------------------------------------------------
 
 
-def known_scheduler(facts: Facts) -> Iterator[Diagnostic]:
+def known_scheduler(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC309: a scheduler that AReaL does not have (trainer/rl_trainer.py)."""
-    kind = facts.state.experiment.scheduler
+    kind = facts.experiment.scheduler
     if kind is not None and kind not in ("local", "ray", "slurm"):
-        path = facts.state.experiment.root.at("scheduler.type")
+        path = facts.experiment.root.at("scheduler.type")
         message = f"unknown scheduler {kind!r}"
         yield _finding("error", "AC309", message, path, "write local, ray or slurm", kind)
 
 
-def budget_known(facts: Facts) -> Iterator[Diagnostic]:
+def budget_known(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC357: nothing says how many GPUs there are."""
-    if facts.state.experiment.cluster_gpus is None:
+    if facts.experiment.cluster_gpus is None:
         path = facts.cluster_path
         hint = f"write {path}.n_nodes=2 {path}.n_gpus_per_node=8"
         yield _finding("warning", "AC357", "no GPU budget known", path, hint)
 
 
-def within_budget(facts: Facts) -> Iterator[Diagnostic]:
+def within_budget(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC306, or AC356 where the scheduler never reads ``n_nodes`` (infra/scheduler/{ray,slurm}.py);
     AC350 where GPUs stay idle."""
-    experiment = facts.state.experiment
+    experiment = facts.experiment
     have = experiment.cluster_gpus
-    if have is None or (facts.state.launcher in NODE_GRANULAR and _trains(facts)):
+    if have is None or (facts.launcher in NODE_GRANULAR and _trains(facts)):
         return
     nodes, per_node, path = experiment.n_nodes, experiment.n_gpus_per_node, facts.cluster_path
     shape = f"{nodes} x {per_node}"
@@ -72,11 +71,11 @@ def within_budget(facts: Facts) -> Iterator[Diagnostic]:
         if facts.scheduler == "local":  # it uses one node, whatever n_nodes says
             more = f"{experiment.root.at('scheduler.type')}=slurm {more}"
         hint = f"write {more}, or smaller backends ({counted(have, 'GPU')} in all)"
-        if facts.state.launcher == "local":  # nor does that launcher, which a config cannot change
+        if facts.launcher == "local":  # nor does that launcher, which a config cannot change
             hint = f"write smaller backends ({counted(have, 'GPU')} in all), or use launcher ray "
             hint += f"or slurm with {more}"
         apart = [e for e in facts.reserving() if e.name in ("critic", "ref")]
-        if "actor" in facts.state.engines and apart:
+        if "actor" in facts.engines and apart:
             shared = " ".join(_on_actor(e.section.view.at("scheduling_strategy")) for e in apart)
             hint = f"write {shared} to share the actor's GPUs, or {hint.removeprefix('write ')}"
         message = f"more GPUs than the cluster has: {facts.sum_text()} > {shape}"
@@ -88,20 +87,20 @@ def within_budget(facts: Facts) -> Iterator[Diagnostic]:
         yield _finding("warning", "AC350", message, path, hint)
 
 
-def nodes_ignored(facts: Facts) -> Iterator[Diagnostic]:
+def nodes_ignored(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC356: schedulers that never read ``n_nodes``.
 
     Local deals out the GPUs of its own machine, round robin; ray and slurm ask for what the engines
     need (infra/scheduler/local.py, ray.py, slurm.py).
     """
-    experiment = facts.state.experiment
+    experiment = facts.experiment
     nodes, per_node = experiment.n_nodes, experiment.n_gpus_per_node
-    kind = facts.state.launcher or facts.scheduler
+    kind = facts.launcher or facts.scheduler
     if nodes is None or not per_node or kind is None:
         return
     path = f"{facts.cluster_path}.n_nodes"
     if kind == "local" and nodes > 1:
-        who = "launcher" if facts.state.launcher else "scheduler"
+        who = "launcher" if facts.launcher else "scheduler"
         what = f"{who} local uses one node of {counted(per_node, 'GPU')}, "
         what += f"whatever n_nodes says ({nodes})"
         if facts.total > per_node:
@@ -116,11 +115,11 @@ def nodes_ignored(facts: Facts) -> Iterator[Diagnostic]:
             yield _finding("warning", "AC356", what, path, hint)
 
 
-def spmd_exact(facts: Facts) -> Iterator[Diagnostic]:
+def spmd_exact(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC308: the ray and slurm launchers give the trainer every node that the servers leave,
     whatever its world size says; AC307: servers take whole nodes (infra/launcher/ray.py, slurm.py;
     infra/utils/launcher.py, ``validate_config_for_distributed_launcher``)."""
-    state, per_node = facts.state, facts.per_node
+    state, per_node = facts, facts.per_node
     have = state.experiment.cluster_gpus
     if state.launcher not in NODE_GRANULAR or per_node is None:
         return
@@ -135,9 +134,9 @@ def spmd_exact(facts: Facts) -> Iterator[Diagnostic]:
             yield _off_node(engine, per_node, f"the {state.launcher} launcher")
 
 
-def _trains(facts: Facts) -> bool:
+def _trains(facts: ResolvedExperiment) -> bool:
     """Whether an engine trains on GPUs of its own."""
-    return any(engine.gpus and not engine.serves for engine in facts.state.active())
+    return any(engine.gpus and not engine.serves for engine in facts.active())
 
 
 def _off_node(engine: Engine, per_node: int, who: str) -> Diagnostic:
@@ -162,7 +161,7 @@ def _near(gpus: int, per_node: int) -> int:
     return max(1, round(gpus / per_node)) * per_node
 
 
-def whole_nodes(facts: Facts) -> Iterator[Diagnostic]:
+def whole_nodes(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC307: instances and engines that do not fit whole nodes.
 
     An instance over a node needs whole nodes. The local scheduler and launcher have one
@@ -175,14 +174,14 @@ def whole_nodes(facts: Facts) -> Iterator[Diagnostic]:
     per_node = facts.per_node
     if per_node is None:
         return
-    for engine in facts.state.active():
+    for engine in facts.active():
         if not engine.gpus or engine.allocation is None:
             continue
         size = engine.allocation.instance_size
         if size and (why := _bad_instance(facts, engine, size, per_node)):
             message = f"an instance of {engine.name} takes {size} GPUs, which {why}"
             fits = max(x for x in divisors(per_node) if x <= size)
-            whole = facts.state.launcher in NODE_GRANULAR or facts.scheduler == "slurm"
+            whole = facts.launcher in NODE_GRANULAR or facts.scheduler == "slurm"
             asked = _near(engine.gpus, per_node) if whole else engine.gpus
             spec = f"{engine.allocation.backend}:d{max(1, asked // fits)}t{fits}"
             hint = f"write an instance that fits, such as {engine.path}={spec.replace('d1t', 't')}"
@@ -191,13 +190,15 @@ def whole_nodes(facts: Facts) -> Iterator[Diagnostic]:
             yield _off_node(engine, per_node, "the slurm scheduler")
 
 
-def _bad_instance(facts: Facts, engine: Engine, size: int, per_node: int) -> str | None:
+def _bad_instance(
+    facts: ResolvedExperiment, engine: Engine, size: int, per_node: int
+) -> str | None:
     """Why instances of `size` GPUs do not fit nodes; None where they do."""
-    who = facts.state.launcher or facts.scheduler
+    who = facts.launcher or facts.scheduler
     old_ray = facts.scheduler == "ray" and facts.areal < AFTER_2_0
     if old_ray and first_entry(engine, "ray_placement_strategy") == "deferred":
         return None  # it splits an instance over nodes (infra/utils/ray_placement_group.py)
-    if size > per_node and runs_on_v2(facts.state, engine):
+    if size > per_node and runs_on_v2(facts, engine):
         # A worker for each node of an instance (v2/inference_service/controller/controller.py).
         return f"is no multiple of the {per_node} GPUs of a node" if size % per_node else None
     node = f"{counted(per_node, 'GPU')} of a node"
@@ -208,9 +209,9 @@ def _bad_instance(facts: Facts, engine: Engine, size: int, per_node: int) -> str
             return f"is over the {node}, which {who} cannot place"
         if old_ray:
             return f"is over the {node}, where ray finds room for none before it is deferred"
-        if facts.state.launcher and engine.allocation and engine.allocation.backend == "vllm":
+        if facts.launcher and engine.allocation and engine.allocation.backend == "vllm":
             return f"is over the {node}, which the launchers refuse for vllm"
-    elif per_node % size and (facts.state.launcher in NODE_GRANULAR or who == "slurm"):
+    elif per_node % size and (facts.launcher in NODE_GRANULAR or who == "slurm"):
         return f"does not divide the {per_node} GPUs of a node: {who} fills nodes with instances"
     return None
 
@@ -218,12 +219,12 @@ def _bad_instance(facts: Facts, engine: Engine, size: int, per_node: int) -> str
 # -- warnings on layout ---------------------------------------------------------------------------
 
 
-def straddling(facts: Facts) -> Iterator[Diagnostic]:
+def straddling(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC351: an instance or a tensor group lies on more than one node: its all-reduces leave the
     node's own links."""
     if facts.placement is None:
         return
-    for engine in facts.state.active():
+    for engine in facts.active():
         if not engine.gpus or engine.name not in facts.placement.units:
             continue
         count = facts.placement.straddling(engine.name)
@@ -242,20 +243,20 @@ def _on_actor(path: str) -> str:
     return f"++{path}.type=colocation ++{path}.target=actor"
 
 
-def helpers_apart(facts: Facts) -> Iterator[Diagnostic]:
+def helpers_apart(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC352: a critic or ref on GPUs of its own."""
-    for engine in facts.state.active():
-        if engine.name in ("critic", "ref") and engine.gpus and "actor" in facts.state.engines:
+    for engine in facts.active():
+        if engine.name in ("critic", "ref") and engine.gpus and "actor" in facts.engines:
             path = engine.section.view.at("scheduling_strategy")
             message = f"{engine.name} is not colocated and adds {counted(engine.gpus, 'GPU')}"
             hint = f"write {_on_actor(path)} to share the actor's GPUs"
             yield _finding("warning", "AC352", message, path, hint)
 
 
-def batch_divides(facts: Facts) -> Iterator[Diagnostic]:
+def batch_divides(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC353: the batch is dealt to the data-parallel ranks (trainer/rl_trainer.py): a batch size
     that d does not divide stops the first training step."""
-    root = facts.state.experiment.root
+    root = facts.experiment.root
     try:
         section = root.section("train_dataset")
         batch = section.get("batch_size") if section else None
@@ -263,7 +264,7 @@ def batch_divides(facts: Facts) -> Iterator[Diagnostic]:
         return
     if type(batch) is not int or batch < 1:
         return
-    for engine in facts.state.active():
+    for engine in facts.active():
         d = engine.allocation.parallel.dp_size if engine.allocation else 1
         if engine.serves or _repeats(engine) or batch % d == 0:
             continue
@@ -277,7 +278,7 @@ def _repeats(engine: Engine) -> bool:
     return bool(engine.inherited_from or engine.section.raw)
 
 
-def worker_counts(facts: Facts) -> Iterator[Diagnostic]:
+def worker_counts(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC354: colocation compares workers, one a rank of a trainer, one an instance of servers.
 
     Local refuses different counts, so do ray and slurm up to 2.0.0; on main ray takes them where
@@ -286,11 +287,11 @@ def worker_counts(facts: Facts) -> Iterator[Diagnostic]:
     """
     kind = facts.scheduler
     newer = facts.areal >= AFTER_2_0
-    if facts.state.mode == "spmd" or (newer and kind == "slurm"):
+    if facts.mode == "spmd" or (newer and kind == "slurm"):
         return
     refuses = kind in ("local", *NODE_GRANULAR)
-    for engine in facts.state.active():
-        host = facts.state.engines.get(engine.colocated_with or "")
+    for engine in facts.active():
+        host = facts.engines.get(engine.colocated_with or "")
         if host is None or not engine.fits or engine.awex or engine.workers == host.workers:
             continue
         if newer and kind == "ray" and granted(engine) == granted(host) > 0:
@@ -314,15 +315,15 @@ _NO_P = {
 }
 
 
-def spmd_pipeline(facts: Facts) -> Iterator[Diagnostic]:
+def spmd_pipeline(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC355: the ray and slurm launchers refuse servers with p over 1 (infra/utils/launcher.py):
     under ``strict`` an error. Before 1.0.4 the local one starts tensor ranks alone
     (infra/launcher/sglang_server.py, vllm_server.py)."""
-    who = facts.state.launcher
-    if facts.state.mode != "spmd" or (who == "local" and facts.areal >= V1_0_4):
+    who = facts.launcher
+    if facts.mode != "spmd" or (who == "local" and facts.areal >= V1_0_4):
         return
     refuses = facts.strict and who in NODE_GRANULAR
-    for engine in facts.state.active():
+    for engine in facts.active():
         if engine.serves and engine.allocation and engine.allocation.parallel.pp_size > 1:
             message = f"{engine.name} has p > 1, which {_NO_P[who or 'ray and slurm']}"
             hint = "write it with t alone, or use the single controller (scheduler.type=...)"
@@ -330,9 +331,9 @@ def spmd_pipeline(facts: Facts) -> Iterator[Diagnostic]:
             yield _finding(severity, "AC355", message, engine.path, hint, engine.text)
 
 
-def names_agree(facts: Facts) -> Iterator[Diagnostic]:
+def names_agree(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC358: the name in brackets is not the engine's."""
-    for engine in facts.state.active():
+    for engine in facts.active():
         name = engine.allocation.name if engine.allocation else None
         if name is not None and name != engine.name and not engine.inherited_from:
             start = engine.text.find("[") + 1

@@ -19,16 +19,16 @@ from areal_conf.config.areal_fields import (
 )
 from areal_conf.config.view import View, is_mapping
 from areal_conf.errors import AllocationError, Diagnostic, clip
-from areal_conf.planning.resolve import Facts
+from areal_conf.planning.state import ResolvedExperiment
 
 _OWN = ("areal_plan", "hydra", "defaults")
 _DEEPEST = 5
 """Sections of AReaL lie within each other no deeper: ``rollout.agent.scheduling_spec[0]``."""
 
 
-def check(facts: Facts) -> Iterator[Diagnostic]:
+def check(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """What the rule finds; of an app's own engines only ``cluster`` is AReaL's."""
-    experiment = facts.state.experiment
+    experiment = facts.experiment
     version = nearest_version(facts.areal)
     if not experiment.own_engines:
         kinds = (*ROOTS, *FIRST_GENERATION) if version <= "0.5.1" else ROOTS

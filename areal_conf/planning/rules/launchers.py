@@ -13,8 +13,7 @@ from typing import Any
 from areal_conf.config.areal_defaults import DIRECTORIES
 from areal_conf.config.view import is_mapping, is_unset
 from areal_conf.errors import AllocationError, Diagnostic, Severity, wrong_type
-from areal_conf.planning.resolve import Facts, Rule
-from areal_conf.planning.state import Engine
+from areal_conf.planning.state import Engine, ResolvedExperiment, Rule
 
 _STARTED = ("rollout", "actor")
 _ON_CLUSTERS = ("ray", "slurm")
@@ -41,70 +40,70 @@ _SPLITS = re.compile(r"[\s;&|<>()]")
 _QUOTES = re.compile(r"['\"\\]")
 
 
-def check(facts: Facts) -> list[Diagnostic]:
+def check(facts: ResolvedExperiment) -> list[Diagnostic]:
     """What every rule of the table finds; nothing where no launcher is named."""
-    if facts.state.launcher is None or facts.state.experiment.own_engines:
+    if facts.launcher is None or facts.experiment.own_engines:
         return []
     return [finding for rule in RULES for finding in rule(facts)]
 
 
 def _refused(
-    facts: Facts, code: str, message: str, path: str, hint: str, text: str = ""
+    facts: ResolvedExperiment, code: str, message: str, path: str, hint: str, text: str = ""
 ) -> Diagnostic:
     error = AllocationError(code, message, path=path, hint=hint, text=text)
     return Diagnostic.of("error" if facts.strict else "warning", error)
 
 
-def _servers(facts: Facts) -> Engine | None:
+def _servers(facts: ResolvedExperiment) -> Engine | None:
     """The rollout that the launcher starts servers for."""
-    rollout = facts.state.engines.get("rollout")
+    rollout = facts.engines.get("rollout")
     if rollout is None or not rollout.active or rollout.section.external:
         return None
     return rollout if rollout.allocation and rollout.serves else None
 
 
-def engines_started(facts: Facts) -> Iterator[Diagnostic]:
+def engines_started(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC318: the launchers start one set of servers and one trainer, and need an ``actor`` section
     (infra/utils/launcher.py, ``validate_config_for_launcher``); critic, ref and a training teacher
     run in the trainer's ranks."""
-    root, who = facts.state.experiment.root, f"the {facts.state.launcher} launcher"
-    if facts.state.engines and "actor" not in facts.state.engines:
+    root, who = facts.experiment.root, f"the {facts.launcher} launcher"
+    if facts.engines and "actor" not in facts.engines:
         path = root.at("actor")
         yield _refused(facts, "AC318", f"{who} needs an actor", path, f"write {path}.backend")
-    for engine in facts.state.active():
+    for engine in facts.active():
         if engine.name not in _STARTED and engine.colocated_with is None:
             message = f"{who} starts rollout and actor alone, not {engine.name}"
             hint = f"use the single controller: {root.at('scheduler.type')}=slurm"
             yield _refused(facts, "AC318", message, engine.path, hint, engine.text)
 
 
-def shared_gpus(facts: Facts) -> Iterator[Diagnostic]:
+def shared_gpus(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC318: ray and slurm give servers and trainer nodes of their own (infra/launcher/ray.py,
     slurm.py: the trainer gets ``n_nodes`` less those of the servers)."""
-    rollout, actor = _servers(facts), facts.state.engines.get("actor")
-    if rollout is None or actor is None or facts.state.launcher not in _ON_CLUSTERS:
+    rollout, actor = _servers(facts), facts.engines.get("actor")
+    if rollout is None or actor is None or facts.launcher not in _ON_CLUSTERS:
         return
     if rollout.colocated_with == "actor" or actor.colocated_with == "rollout":
-        who = f"the {facts.state.launcher} launcher"
+        who = f"the {facts.launcher} launcher"
         message = f"{who} cannot put rollout and actor on the same GPUs"
-        path = facts.state.experiment.root.at("allocation_mode")
+        path = facts.experiment.root.at("allocation_mode")
         hint = "write + for |, or use the single controller"
         yield _refused(facts, "AC318", message, path, hint)
 
 
-def cluster_known(facts: Facts) -> Iterator[Diagnostic]:
+def cluster_known(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC319: ray and slurm deal out ``n_nodes`` x ``n_gpus_per_node``, which are 32 x 8 where the
     config does not say (api/cli_args.py, ``ClusterSpecConfig``)."""
-    experiment = facts.state.experiment
-    if facts.state.launcher not in _ON_CLUSTERS or experiment.cluster_gpus is not None:
+    experiment = facts.experiment
+    if facts.launcher not in _ON_CLUSTERS or experiment.cluster_gpus is not None:
         return
     path = facts.cluster_path
-    message = f"the {facts.state.launcher} launcher deals out the cluster, whose size is not known"
+    message = f"the {facts.launcher} launcher deals out the cluster, whose size is not known"
     hint = f"write {path}.n_nodes and {path}.n_gpus_per_node"
     yield _refused(facts, "AC319", message, path, hint)
 
 
-def devices_left_alone(facts: Facts) -> Iterator[Diagnostic]:
+def devices_left_alone(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC318: slurm sets the visible devices itself, and refuses them among the variables of a spec
     (infra/launcher/slurm.py, ``submit_array``)."""
     for engine, variables in _slurm_variables(facts):
@@ -115,7 +114,7 @@ def devices_left_alone(facts: Facts) -> Iterator[Diagnostic]:
             yield _refused(facts, "AC318", message, path, hint)
 
 
-def values_arrive_whole(facts: Facts) -> Iterator[Diagnostic]:
+def values_arrive_whole(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC318: variables of a spec that the ranks would get in part, or not at all.
 
     The slurm launcher writes them into a shell script without quotes, and where there is no
@@ -138,10 +137,10 @@ def values_arrive_whole(facts: Facts) -> Iterator[Diagnostic]:
             yield _refused(facts, "AC318", message, path, hint)
 
 
-def _slurm_variables(facts: Facts) -> Iterator[tuple[Engine, dict[str, str]]]:
+def _slurm_variables(facts: ResolvedExperiment) -> Iterator[tuple[Engine, dict[str, str]]]:
     """The ``env_vars`` that slurm gives to servers and ranks: those of each first spec."""
-    for name in _STARTED if facts.state.launcher == "slurm" else ():
-        engine = facts.state.engines.get(name)
+    for name in _STARTED if facts.launcher == "slurm" else ():
+        engine = facts.engines.get(name)
         variables = _first_spec(engine, "env_vars") if engine else None
         if engine is None or not isinstance(variables, Mapping):
             continue
@@ -152,9 +151,9 @@ def _slurm_variables(facts: Facts) -> Iterator[tuple[Engine, dict[str, str]]]:
         yield engine, texts
 
 
-def _in_containers(facts: Facts) -> bool:
+def _in_containers(facts: ResolvedExperiment) -> bool:
     """Whether slurm starts servers and ranks in containers; the actor's spec decides for both."""
-    actor = facts.state.engines.get("actor")
+    actor = facts.engines.get("actor")
     return actor is None or _first_spec(actor, "container_type") != "none"
 
 
@@ -166,11 +165,11 @@ def _first_spec(engine: Engine, key: str) -> Any:
         return None
 
 
-def values_usable(facts: Facts) -> Iterator[Diagnostic]:
+def values_usable(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC309: the launchers merge sections into dataclasses, and join names and directories to paths
     (infra/launcher/{local,ray,slurm}.py, ``to_structured_cfg``; infra/utils/launcher.py)."""
     severity: Severity = "error" if facts.strict else "warning"
-    root, servers = facts.state.experiment.root, _servers(facts)
+    root, servers = facts.experiment.root, _servers(facts)
     of_servers = {servers.allocation.backend: "a section"} if servers and servers.allocation else {}
     for key, expected in {**_VALUES, **of_servers}.items():
         try:

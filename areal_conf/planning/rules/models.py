@@ -17,7 +17,7 @@ from areal_conf.errors import AllocationError, Diagnostic, clip
 from areal_conf.model import ModelFacts, Settings, check_model, read_model
 from areal_conf.model.hub import cached_config, download, is_hub_id
 from areal_conf.model.known import known_model
-from areal_conf.planning.state import Engine, State
+from areal_conf.planning.state import Engine, ResolvedExperiment
 
 AUTO = "auto"
 """As a source: each engine's own model, where it is a local directory."""
@@ -29,7 +29,7 @@ _SERVER_MODELS = {"sglang": ("sglang", "model_path"), "vllm": ("vllm", "model")}
 _SERVER_LENGTHS = {"sglang": ("sglang", "context_length"), "vllm": ("vllm", "max_model_len")}
 
 
-def check(state: State, model: Any) -> list[Diagnostic]:
+def check(state: ResolvedExperiment, model: Any) -> list[Diagnostic]:
     """What the models have against the layouts.
 
     Args:
@@ -64,7 +64,7 @@ def check(state: State, model: Any) -> list[Diagnostic]:
     return findings
 
 
-def engine_models(state: State, model: Any) -> dict[str, ModelFacts]:
+def engine_models(state: ResolvedExperiment, model: Any) -> dict[str, ModelFacts]:
     """Facts of the model of each engine that runs and whose model can be read.
 
     Args and exceptions are those of `check`, which says what cannot be read.
@@ -82,7 +82,7 @@ def engine_models(state: State, model: Any) -> dict[str, ModelFacts]:
     return found
 
 
-def _sources(state: State, model: Any) -> dict[str, Any]:
+def _sources(state: ResolvedExperiment, model: Any) -> dict[str, Any]:
     """The source of each engine that has one; `OTHERS` for the rest."""
     if not isinstance(model, Mapping) or not _names_engines(state, model):
         return {OTHERS: model}
@@ -97,7 +97,7 @@ def _sources(state: State, model: Any) -> dict[str, Any]:
     return dict(model)
 
 
-def _names_engines(state: State, model: Mapping[Any, Any]) -> bool:
+def _names_engines(state: ResolvedExperiment, model: Mapping[Any, Any]) -> bool:
     """Whether a mapping is one of engines: every value is a model, and some key an engine's name;
     where every value is a path the names need not be right."""
     known = any(name in state.engines or name in ROLES or name == OTHERS for name in model)

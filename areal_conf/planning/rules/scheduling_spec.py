@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from areal_conf.config.view import View, is_mapping
 from areal_conf.errors import AllocationError, Diagnostic, counted
-from areal_conf.planning.resolve import Facts, Rule
-from areal_conf.planning.state import Engine
+from areal_conf.planning.state import Engine, ResolvedExperiment, Rule
 
 
 class SchedulingSpec(NamedTuple):
@@ -85,11 +84,11 @@ def _count(view: View, key: str, default: int) -> int:
     return value if type(value) is int and value >= 0 else default
 
 
-def _granted(facts: Facts) -> Iterator[tuple[Engine, SchedulingSpec]]:
+def _granted(facts: ResolvedExperiment) -> Iterator[tuple[Engine, SchedulingSpec]]:
     """Engines that a scheduler starts workers for, and their specs."""
-    if facts.state.mode == "spmd" or facts.state.experiment.own_engines:
+    if facts.mode == "spmd" or facts.experiment.own_engines:
         return
-    for engine in facts.state.active():
+    for engine in facts.active():
         spec = read_spec(engine) if engine.gpus else None
         if spec is None and engine.gpus and facts.strict:
             spec = _default(engine)
@@ -111,7 +110,7 @@ def _default(engine: Engine) -> SchedulingSpec | None:
 # -- rules ----------------------------------------------------------------------------------------
 
 
-def gpus_granted(facts: Facts) -> Iterator[Diagnostic]:
+def gpus_granted(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC359: the scheduler grants other GPUs than the backend string says.
 
     A trainer gets ``gpu`` for each rank (AReaL's default is 0: workers without a GPU). A server
@@ -142,7 +141,7 @@ def gpus_granted(facts: Facts) -> Iterator[Diagnostic]:
         yield Diagnostic.of("warning", error)
 
 
-def one_entry(facts: Facts) -> Iterator[Diagnostic]:
+def one_entry(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC363: a trainer's ``scheduling_spec`` has one entry, or one for each rank (infra/scheduler,
     ``_prepare_worker_specs``), and AReaL's config at most two (api/cli_args.py)."""
     for engine, spec in _granted(facts):
@@ -154,10 +153,10 @@ def one_entry(facts: Facts) -> Iterator[Diagnostic]:
         yield Diagnostic.of("error" if facts.strict else "warning", error)
 
 
-def node_capacity(facts: Facts) -> Iterator[Diagnostic]:
+def node_capacity(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC361: ranks of one node ask for more CPUs or memory than it has (AReaL issue 120). Checked
     where the cluster says what a node has: ``cpus_per_node``, ``mem_per_node`` (GB)."""
-    experiment = facts.state.experiment
+    experiment = facts.experiment
     if experiment.cpus_per_node is None and experiment.mem_per_node is None:
         return
     cpus, mem = most_of_a_node(facts)
@@ -173,13 +172,13 @@ def node_capacity(facts: Facts) -> Iterator[Diagnostic]:
             yield Diagnostic.of("warning", error)
 
 
-def most_of_a_node(facts: Facts) -> tuple[int, int]:
+def most_of_a_node(facts: ResolvedExperiment) -> tuple[int, int]:
     """The most CPU cores, and the most memory in GB, that the engines ask of any node."""
     if facts.placement is None:
         return 0, 0
     cpus: dict[int, int] = {}
     mem: dict[int, int] = {}
-    for engine in facts.state.active():
+    for engine in facts.active():
         if not engine.gpus:
             continue
         spec = read_spec(engine) or SchedulingSpec()
@@ -192,6 +191,6 @@ def most_of_a_node(facts: Facts) -> tuple[int, int]:
 RULES: tuple[Rule, ...] = (gpus_granted, one_entry, node_capacity)
 
 
-def check(facts: Facts) -> list[Diagnostic]:
+def check(facts: ResolvedExperiment) -> list[Diagnostic]:
     """What every rule of the table finds."""
     return [finding for rule in RULES for finding in rule(facts)]

@@ -16,8 +16,7 @@ from areal_conf.config.experiment import Experiment
 from areal_conf.config.versions import AFTER_2_0, V1_0_4
 from areal_conf.config.view import View, is_unset
 from areal_conf.errors import AllocationError, Diagnostic, clip, safe_repr
-from areal_conf.planning.resolve import Facts, Rule
-from areal_conf.planning.state import Engine
+from areal_conf.planning.state import Engine, ResolvedExperiment, Rule
 
 _NAMES = {"experiment_name": "_/", "trial_name": "-/"}
 """Characters that AReaL's documentation of each name asks not to use (api/cli_args.py)."""
@@ -34,27 +33,27 @@ _SEEDS = {"sglang": "sglang.random_seed", "vllm": "vllm.seed"}
 """Where the seed of each kind of server stands; the SPMD launchers override it by name."""
 
 
-def check(facts: Facts) -> Iterator[Diagnostic]:
+def check(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """What every rule of the table finds; nothing where the engines are an app's own."""
-    if not facts.state.experiment.own_engines:
+    if not facts.experiment.own_engines:
         for rule in RULES:
             yield from rule(facts)
 
 
 def _refused(
-    facts: Facts, code: str, message: str, path: str, hint: str, text: str = ""
+    facts: ResolvedExperiment, code: str, message: str, path: str, hint: str, text: str = ""
 ) -> Diagnostic:
     error = AllocationError(code, message, path=path, hint=hint, text=text)
     return Diagnostic.of("error" if facts.strict else "warning", error)
 
 
-def _value(facts: Facts, dotted: str, default: Any = None) -> Any:
-    return facts.state.experiment.value(dotted, default)
+def _value(facts: ResolvedExperiment, dotted: str, default: Any = None) -> Any:
+    return facts.experiment.value(dotted, default)
 
 
-def _pair(facts: Facts) -> tuple[Engine, Engine] | None:
+def _pair(facts: ResolvedExperiment) -> tuple[Engine, Engine] | None:
     """Actor and rollout, where the experiment has both: AReaL's RL trainer runs."""
-    engines = facts.state.engines
+    engines = facts.engines
     if "actor" in engines and "rollout" in engines:
         return engines["actor"], engines["rollout"]
     return None
@@ -64,7 +63,7 @@ def _backend(engine: Engine) -> str:
     return engine.allocation.backend if engine.allocation else ""
 
 
-def _take_turns(facts: Facts) -> bool:
+def _take_turns(facts: ResolvedExperiment) -> bool:
     """Whether a scheduling strategy joins actor and rollout (``_is_actor_rollout_colocated``)."""
     return any(
         _value(facts, f"{guest}.scheduling_strategy.type") == "colocation"
@@ -76,7 +75,7 @@ def _take_turns(facts: Facts) -> bool:
 # -- what _validate_cfg of AReaL refuses (trainer/rl_trainer.py) ----------------------------------
 
 
-def offload_enabled(facts: Facts) -> Iterator[Diagnostic]:
+def offload_enabled(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC310: engines that leave their GPUs to others in turn need ``enable_offload``.
 
     That is actor and rollout where one is colocated with the other, and every engine with
@@ -91,12 +90,12 @@ def offload_enabled(facts: Facts) -> Iterator[Diagnostic]:
         if why is None and _value(facts, f"{name}.offload") is True:
             why = f"{name}.offload is true"
     if why:
-        path = facts.state.experiment.root.at("enable_offload")
+        path = facts.experiment.root.at("enable_offload")
         message = f"{why}, and enable_offload is not true"
         yield _refused(facts, "AC310", message, path, f"write {path}=true")
 
 
-def weight_update_mode(facts: Facts) -> Iterator[Diagnostic]:
+def weight_update_mode(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC311: actor and rollout on the same GPUs hand weights over on disk (up to 2.0.0), or through
     awex (main); awex is no mode before (trainer/rl_trainer.py, ``_validate_cfg``)."""
     pair = _pair(facts)
@@ -116,13 +115,13 @@ def weight_update_mode(facts: Facts) -> Iterator[Diagnostic]:
         yield _refused(facts, "AC311", message, path, hint, "awex")
 
 
-def _is_awex(facts: Facts) -> bool:
+def _is_awex(facts: ResolvedExperiment) -> bool:
     """Whether weights go through awex: the controller v2 never reads ``weight_update_mode``."""
     mode, version = _value(facts, "actor.weight_update_mode"), _value(facts, "actor._version", "v1")
     return bool(mode == "awex" and version == "v1")
 
 
-def awex_backends(facts: Facts) -> Iterator[Diagnostic]:
+def awex_backends(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC312: awex needs megatron and sglang (trainer/rl_trainer.py, ``_validate_cfg``; main)."""
     pair = _pair(facts)
     if pair is None or not _is_awex(facts):
@@ -135,7 +134,7 @@ def awex_backends(facts: Facts) -> Iterator[Diagnostic]:
             yield _refused(facts, "AC312", message, engine.path, hint, engine.text)
 
 
-def megatron_lora(facts: Facts) -> Iterator[Diagnostic]:
+def megatron_lora(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC313: AReaL gives SGLang no LoRA adapter of Megatron (trainer/rl_trainer.py)."""
     pair = _pair(facts)
     if pair is None or _value(facts, "actor.use_lora") is not True:
@@ -147,7 +146,7 @@ def megatron_lora(facts: Facts) -> Iterator[Diagnostic]:
         yield _refused(facts, "AC313", message, path, hint)
 
 
-def routed_experts(facts: Facts) -> Iterator[Diagnostic]:
+def routed_experts(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC314: only SGLang returns the experts it routed to (trainer/rl_trainer.py)."""
     pair = _pair(facts)
     if pair is None or _value(facts, "rollout.return_routed_experts") is not True:
@@ -158,7 +157,7 @@ def routed_experts(facts: Facts) -> Iterator[Diagnostic]:
         yield _refused(facts, "AC314", "vllm does not return routed experts", path, hint)
 
 
-def controller_versions(facts: Facts) -> Iterator[Diagnostic]:
+def controller_versions(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC315: both controllers are v1 or both v2 (trainer/rl_trainer.py, ``_validate_cfg``).
 
     Since the wheel of 1.0.4; the tag of that version does not refuse it.
@@ -180,14 +179,14 @@ def controller_versions(facts: Facts) -> Iterator[Diagnostic]:
 # -- who starts the workers ---------------------------------------------------------------------
 
 
-def scheduler_set(facts: Facts) -> Iterator[Diagnostic]:
+def scheduler_set(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC316: the single controller needs a scheduler (``_init_scheduler`` of every trainer).
 
     Most of AReaL's example files leave it null and expect it to be typed. A config without the
     section may be another app's, so that a plan says nothing then.
     """
-    experiment = facts.state.experiment
-    if facts.state.mode == "spmd" or experiment.scheduler is not None:
+    experiment = facts.experiment
+    if facts.mode == "spmd" or experiment.scheduler is not None:
         return
     if facts.strict or experiment.has_scheduler:
         path = experiment.root.at("scheduler.type")
@@ -197,14 +196,14 @@ def scheduler_set(facts: Facts) -> Iterator[Diagnostic]:
         yield _refused(facts, "AC316", message, path, f"write {path}={kinds}")
 
 
-def controller_only(facts: Facts) -> Iterator[Diagnostic]:
+def controller_only(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC317: LoRA and agents that are served through a proxy need the single controller; the proxy
     does not go with scheduler ray up to 2.0.0 (trainer/rl_trainer.py, ``_init_rollout`` and
     ``_ensure_proxy_started``)."""
     if _pair(facts) is None:
         return
-    root = facts.state.experiment.root
-    spmd = facts.state.mode == "spmd"
+    root = facts.experiment.root
+    spmd = facts.mode == "spmd"
     hint = f"start it by the single controller: {root.at('scheduler.type')}=local"
     if spmd and _value(facts, "actor.use_lora") is True:
         path = root.at("actor.use_lora")
@@ -221,7 +220,7 @@ def controller_only(facts: Facts) -> Iterator[Diagnostic]:
         yield _refused(facts, "AC317", message, path, hint, "online")
 
 
-def launcher_keys(facts: Facts) -> Iterator[Diagnostic]:
+def launcher_keys(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC319: keys that the SPMD launchers read or override, from a file without AReaL's defaults,
     and directories that are null.
 
@@ -229,12 +228,12 @@ def launcher_keys(facts: Facts) -> Iterator[Diagnostic]:
     its seed as an override (infra/launcher/local.py, ray.py, slurm.py; ``parse_cli_args`` of
     api/cli_args.py).
     """
-    experiment = facts.state.experiment
-    if facts.state.mode != "spmd" or not (facts.strict or facts.state.launcher):
+    experiment = facts.experiment
+    if facts.mode != "spmd" or not (facts.strict or facts.launcher):
         return
     needed = {**_READ_BY_LAUNCHERS, **{key: f"{key}={at}" for key, at in DIRECTORIES.items()}}
     missing = [key for key in _READ_BY_LAUNCHERS if not _is_set(experiment, key)]
-    rollout = facts.state.engines.get("rollout")
+    rollout = facts.engines.get("rollout")
     if rollout is not None and _backend(rollout) in _SEEDS:
         seed = _SEEDS[_backend(rollout)]
         needed[seed] = f"{seed}=1"
@@ -271,10 +270,10 @@ def _written(experiment: Experiment, keys: Sequence[str]) -> bool:
 # -- names ----------------------------------------------------------------------------------------
 
 
-def names_plain(facts: Facts) -> Iterator[Diagnostic]:
+def names_plain(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC360: names become parts of paths and job names (api/cli_args.py, experiment_name and
     trial_name). AReaL does not check them: always a warning."""
-    root = facts.state.experiment.root
+    root = facts.experiment.root
     for key, bad in _NAMES.items():
         name = _value(facts, key)
         found = [char for char in bad if isinstance(name, str) and char in name]
