@@ -1,7 +1,7 @@
 r"""What mkdocs does to a page before it is rendered (mkdocs.yml, hooks).
 
-In a table GitHub wants ``\|`` for a bar inside of code; Python-Markdown would show the backslash. In
-the finished page, backend strings are marked, so that no line breaks them.
+In a table GitHub wants ``\|`` for a bar inside of code; Python-Markdown would show the backslash.
+In the finished page, backend strings are marked, so that no line breaks them.
 """
 
 from __future__ import annotations

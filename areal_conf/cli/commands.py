@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "init": ("init", "write a first config, with a layout for your model and cluster"),
     "plan": ("plan", "plan an experiment: engines, GPUs, and everything that is wrong"),
     "explain": ("explain", "say what a backend string means, or what is wrong with it"),
     "layouts": ("layouts", "list every layout that a pattern such as fsdp:d*t*@8 means"),
