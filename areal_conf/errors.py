@@ -59,6 +59,7 @@ CODES: dict[str, str] = {
     "AC323": "a name or path that the launcher's shell would read",
     "AC324": "a key that this version of AReaL does not have",
     "AC325": "workers that the scheduler cannot start as scheduling_spec says",
+    "AC326": "a value of the environment that would have to be written out",
     "AC330": "not valid YAML",
     "AC331": "a key given twice",
     "AC350": "idle GPUs",
@@ -151,7 +152,7 @@ CODES: dict[str, str] = {
 }
 """Every code and its meaning. Codes are stable: a code is never used again for something else."""
 
-_NEVER_ALLOWED = ("AC320", "AC330", "AC331")
+_NEVER_ALLOWED = ("AC320", "AC326", "AC330", "AC331")
 """Codes of configs that cannot be composed or read: where nothing was read, nothing can run."""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from areal_conf.config.redaction import Redactor
+from areal_conf.areal.interpolations import settle
 from areal_conf.config.versions import V1_0_4
 from areal_conf.config.view import UNSET
 from areal_conf.planning.options import PlanOptions
@@ -50,8 +50,6 @@ _AREALS_GRAMMAR = re.compile(
     re.ASCII | re.VERBOSE,
 )
 """Spellings that AReaL 1.0.4 reads as this package does (api/alloc_mode.py, ALLOCATION_GRAMMAR)."""
-
-_RESOLVER = re.compile(r"\$\{\s*([A-Za-z_][\w.]*)\s*:")
 
 
 def to_areal(
@@ -151,17 +149,23 @@ class _Export:
         self.source: Any = OmegaConf.select(whole, root) if root else whole
         self.prefix = f"{root}." if root else ""
         self.plain: Any = OmegaConf.to_container(self.source, resolve=False, enum_to_str=True)
-        self.hidden = Redactor(whole)
+        self.moved: str | None = None
 
     def tree(self) -> Any:
         self.write_mode()
         for key in _NOT_AREALS:
             self.plain.pop(key, None)
-        self.keep_meaning()
         self.drop_unset()
         if not self.state.experiment.own_engines and self.areal >= V1_0_4:
             self.nest_teacher()
+        settle(self.plain, self.source, self.origin, self.prefix)
         return self.plain
+
+    def origin(self, path: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Where the value at `path` of the export stands in its source."""
+        if self.moved is not None and path[:2] == ("teacher", self.moved):
+            return ("teacher", *path[2:])
+        return path
 
     def write_backends(self, cfg: DictConfig) -> None:
         """Each engine's string, where AReaL would find none or read another."""
@@ -183,42 +187,6 @@ class _Export:
             self.plain["allocation_mode"] = allocation_mode(self.state)
         elif self.plain.get("allocation_mode", "") is None:
             self.plain["allocation_mode"] = ""
-
-    # -- interpolations ----------------------------------------------------------------------
-
-    def keep_meaning(self) -> None:
-        """Put the value in place of each interpolation that AReaL's process would not resolve to
-        it: of other resolvers than OmegaConf's own, or leading out of what is exported."""
-        from omegaconf import OmegaConf
-
-        alone = OmegaConf.create(copy.deepcopy(self.plain))
-        self.settle(self.source, alone, self.plain)
-
-    def settle(self, node: Any, alone: Any, plain: Any) -> None:
-        for key in list(plain) if isinstance(plain, dict) else range(len(plain)):
-            value = plain[key]
-            if isinstance(value, str) and "${" in value:
-                plain[key] = self.settled(node, alone, key, value)
-            elif isinstance(value, (dict, list)):
-                self.settle(node._get_node(key), alone._get_node(key), value)
-
-    def settled(self, node: Any, alone: Any, key: Any, text: str) -> Any:
-        foreign = any(not name.startswith("oc.") for name in _RESOLVER.findall(text))
-        try:
-            value = node[key]
-        except Exception:
-            return text  # nobody can resolve it here; AReaL may, or never ask
-        if not foreign:
-            try:
-                if _plain(alone[key]) == _plain(value):
-                    return text
-            except Exception:
-                pass
-        return self.written(value)
-
-    def written(self, value: Any) -> Any:
-        """A resolved value as it is exported: what is secret in it stays an interpolation."""
-        return self.hidden.put_back(value) if isinstance(value, str) else _plain(value)
 
     # -- unset -------------------------------------------------------------------------------
 
@@ -260,19 +228,5 @@ class _Export:
         kind = "rollout" if role == "inference" else "train"
         outer = {k: section[k] for k in _TEACHER_KEYS[role] if k in section}
         inner = {k: v for k, v in section.items() if k not in outer and k != "engine_type"}
-        self.settle_moved(inner)
+        self.moved = kind
         self.plain["teacher"] = {"engine_type": kind, kind: inner, **outer}
-
-    def settle_moved(self, inner: dict[str, Any]) -> None:
-        """Relative interpolations count levels, of which there is one more now."""
-        for key, value in inner.items():
-            if isinstance(value, str) and re.search(r"\$\{\s*\.", value):
-                inner[key] = self.written(self.source["teacher"][key])
-
-
-def _plain(value: Any) -> Any:
-    from omegaconf import OmegaConf
-
-    if OmegaConf.is_config(value):
-        return OmegaConf.to_container(value, resolve=False, enum_to_str=True)
-    return value

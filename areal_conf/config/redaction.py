@@ -7,22 +7,28 @@ sees it, and shows ``${oc.env:TOKEN}`` instead.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from areal_conf.config.areal_defaults import ROLES
-from areal_conf.errors import AllocationError, Diagnostic, clip
+from areal_conf.errors import CODES, AllocationError, Diagnostic, clip
 from areal_conf.legacy.allocation_mode import AllocationMode
 from areal_conf.spec.allocation import SchedulingStrategyType, looks_like_spec
+from areal_conf.spec.backends import BACKENDS
 
 _ENV = re.compile(r"\$\{\s*oc\.env\s*:\s*([^,}\s]*)")
 _LEAST = 4
 """Characters of a secret: shorter values (1, off, ddp) are none, and stand in every other word."""
 _HEAD = 16
 _WORDS = ("local", "ray", "slurm", "disk", "nccl", "awex")
-_PLAIN_WORDS = {*ROLES, *SchedulingStrategyType.__members__, *_WORDS}
+_LIBRARIES = ("OMEGACONF_", "OC_", "HYDRA_")
+"""How variables begin that the libraries themselves read."""
+
+_PLAIN_WORDS = {*ROLES, *BACKENDS, *SchedulingStrategyType.__members__, *_WORDS, "backend"}
 """Values of configs that are no secrets."""
 
 
@@ -34,6 +40,7 @@ class Redactor:
 
     def __init__(self, cfg: Any) -> None:
         self._cfg = cfg
+        self._keys: frozenset[str] = frozenset()
         self._patterns: list[tuple[re.Pattern[str], str]] | None = None
 
     def findings(self, findings: Iterable[Diagnostic]) -> list[Diagnostic]:
@@ -43,15 +50,9 @@ class Redactor:
     def error(self, error: AllocationError) -> AllocationError:
         """`error` and its companions, redacted; itself where there is nothing to hide."""
         if self._patterns is None:
-            self._patterns = _all_patterns(_raw_strings(self._cfg))
+            self._keys = frozenset(_keys(self._cfg))
+            self._patterns = _all_patterns(_raw_strings(self._cfg), self._keys)
         return redacted(error, self._patterns)
-
-    def put_back(self, text: str) -> str:
-        """`text` with interpolations in place of the values that are secret."""
-        for name in _named(_raw_strings(self._cfg)):
-            if _is_secret(os.environ[name]):
-                text = text.replace(os.environ[name], f"${{oc.env:{name}}}")
-        return text
 
 
 def redacted(
@@ -79,8 +80,39 @@ def of_texts(error: AllocationError, texts: Iterable[str]) -> AllocationError:
     return redacted(error, _all_patterns(texts))
 
 
-def _all_patterns(texts: Iterable[str]) -> list[tuple[re.Pattern[str], str]]:
-    return [pattern for name in _named(texts) for pattern in _patterns(name)]
+@contextmanager
+def environment_read() -> Iterator[set[str]]:
+    """The names of the environment variables that are read meanwhile, by whatever resolver."""
+    environ: Any = os.environ
+    names: set[str] = set()
+    encode = environ.encodekey
+
+    def noted(key: Any) -> Any:
+        if isinstance(key, str) and not key.startswith(_LIBRARIES):
+            names.add(key)
+        return encode(key)
+
+    environ.encodekey = noted
+    try:
+        yield names
+    finally:
+        environ.encodekey = encode
+
+
+def put_back(text: str, names: Iterable[str]) -> str:
+    """`text` with interpolations in place of the values of the variables `names`."""
+    values = {os.environ[name]: name for name in names if os.environ.get(name)}
+    if not values:
+        return text
+    longest_first = sorted(values, key=len, reverse=True)
+    pattern = re.compile("|".join(map(re.escape, longest_first)))
+    return pattern.sub(lambda found: f"${{oc.env:{values[found[0]]}}}", text)
+
+
+def _all_patterns(
+    texts: Iterable[str], keys: frozenset[str] = frozenset()
+) -> list[tuple[re.Pattern[str], str]]:
+    return [pattern for name in _named(texts) for pattern in _patterns(name, keys)]
 
 
 def _named(texts: Iterable[str]) -> list[str]:
@@ -108,10 +140,22 @@ def _raw_strings(cfg: Any) -> Iterator[str]:
             stack += value
 
 
-def _patterns(name: str) -> Iterator[tuple[re.Pattern[str], str]]:
+def _keys(cfg: Any) -> Iterator[str]:
+    """Every key of the whole config that `cfg` is of: it is no secret, whatever has its value."""
+    stack = [cfg._get_root()] if hasattr(cfg, "_get_root") else []
+    while stack:
+        value = stack.pop()._value()
+        if isinstance(value, dict):
+            yield from (key for key in value if isinstance(key, str))
+            stack += value.values()
+        elif isinstance(value, list):
+            stack += value
+
+
+def _patterns(name: str, keys: frozenset[str]) -> Iterator[tuple[re.Pattern[str], str]]:
     """What finds the value of an environment variable, whole or cut, and what is shown for it."""
     value = os.environ[name]
-    if not _is_secret(value):
+    if not _is_secret(value) or value in keys or value in _words():
         return
     forms = (value, repr(value)[1:-1], clip(value, len(value)), *_decoded(value))
     for form in dict.fromkeys(forms):
@@ -123,7 +167,13 @@ def _patterns(name: str) -> Iterator[tuple[re.Pattern[str], str]]:
 
 
 def _is_secret(value: str) -> bool:
-    return len(value) >= _LEAST and value not in _PLAIN_WORDS and not _is_layout(value)
+    return len(value) >= _LEAST and value not in _PLAIN_WORDS and not is_layout(value)
+
+
+@functools.lru_cache(maxsize=1)
+def _words() -> frozenset[str]:
+    """Words that messages are made of: hiding one spoils the message, and hides nothing."""
+    return frozenset(re.findall("[a-z]+", " ".join(CODES.values())))
 
 
 def _decoded(value: str) -> Iterator[str]:
@@ -149,7 +199,8 @@ def _leaves(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def _is_layout(value: str) -> bool:
+def is_layout(value: str) -> bool:
+    """Whether `value` says how something is parallelised: that is no secret."""
     if looks_like_spec(value):
         return True
     try:

@@ -700,3 +700,38 @@ def test_a_code_that_is_no_text_is_an_error() -> None:
     (one,) = plan({"actor": {"backend": "fsdp:d8"}, "areal_plan": {"allow": [5]}}).errors
     assert (one.code, one.path) == ("AC309", "areal_plan.allow")
     assert one.message == "expected a code, got int: 5"
+
+
+@pytest.mark.parametrize("value", ["fsdp", "backend", "actor", "engine", "wandb", "group"])
+def test_a_word_of_messages_and_configs_is_no_secret(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    """Hiding it would spoil hints and paths, and would hide nothing."""
+    monkeypatch.setenv("AREAL_TEST_GROUP", value)
+    cfg = OmegaConf.create(
+        {"actor": {"backend": "fsdp"}, "wandb": {"group": "${oc.env:AREAL_TEST_GROUP}"}}
+    )
+    made = plan(cfg)
+    assert made.errors
+    assert made.errors == plan({"actor": {"backend": "fsdp"}}).errors
+
+
+@pytest.mark.parametrize("value", ["hunter", "hunter2", "Passw0rd", "s3cr3t:d8"])
+@pytest.mark.parametrize(
+    "taken",
+    ["${oc.env:AREAL_TEST_KEY}", "${oc.decode:${oc.env:AREAL_TEST_KEY}}", "${oc.select:key}"],
+)
+def test_a_secret_is_in_no_message(monkeypatch: pytest.MonkeyPatch, value: str, taken: str) -> None:
+    monkeypatch.setenv("AREAL_TEST_KEY", value)
+    cfg = OmegaConf.create(
+        {
+            "key": "${oc.env:AREAL_TEST_KEY}",
+            "actor": {"backend": taken, "scheduling_strategy": {"type": taken}},
+            "scheduler": {"type": taken},
+            "cluster": {"n_nodes": taken},
+            "areal_plan": {"allow": taken, "areal": taken},
+        }
+    )
+    made = plan(cfg)
+    assert made.errors
+    assert value not in made.model_dump_json()
