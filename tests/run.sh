@@ -129,6 +129,11 @@ mutants() { # mutation testing: hours. MUTANTS='areal_conf.planning.packing.*' t
   .venvs/mutants/bin/mutmut results | grep -v 'not checked' || true
 }
 
+models() { # facts of models against the configuration classes of transformers, without torch
+  environment models -e '.[test]' transformers==5.24.0
+  TRANSFORMERS_VERBOSITY=critical .venvs/models/bin/python -m pytest -m models tests/model
+}
+
 interop() { # AReaL 1.0.4 itself, without GPUs
   areal_environment || return 0
   slurm_packages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ class ModelFacts:
         linear_norm_groups: groups of the norm behind linear attention (Bailing).
         mamba_heads, mamba_groups: heads and groups of state-space layers.
         mamba_inner: inner size of state-space layers without heads (Mamba-1).
-        other_heads: heads and key/value heads of layers that have others than most do.
+        other_heads: heads and key/value heads of the layers that have others than most do.
         vision_type: ``model_type`` of the vision tower; empty where not said.
         dtype: type of the weights, empty where not said.
         model_type: the architecture, as ``model_type`` of the config; empty where not said.
@@ -107,7 +107,7 @@ class ModelFacts:
     mamba_groups: int | None = None
     mamba_inner: int | None = None
     linear_norm_groups: int | None = None
-    other_heads: tuple[int, int] | None = None
+    other_heads: tuple[tuple[int, int], ...] = ()
     vision_type: str = ""
     dtype: str = ""
     model_type: str = ""
@@ -149,6 +149,12 @@ class ModelFacts:
         return ", ".join(f"{size} {name}" for size, name in named if size)
 
     @property
+    def other_heads_in_words(self) -> str:
+        """Heads of the layers that have others, for messages."""
+        pairs = (f"{heads} ({kv_heads} key/value heads)" for heads, kv_heads in self.other_heads)
+        return ", ".join(pairs)
+
+    @property
     def quantised_blocks(self) -> str:
         """What shares a scale, in words, for messages."""
         if self.quantization is None or self.quantization.block is None:
@@ -157,7 +163,13 @@ class ModelFacts:
         return f"groups of {columns}" if rows == 1 else f"blocks of {rows} x {columns}"
 
 
-_LANGUAGE_SECTIONS = ("text_config", "llm_config", "language_config", "thinker_config")
+_LANGUAGE_SECTIONS = (
+    "text_config",
+    "llm_config",
+    "language_config",
+    "thinker_config",
+    "vlm_config",
+)
 """Where multi-modal configs keep their language model, in this order of preference."""
 
 _FIELDS: dict[str, tuple[str, ...]] = {
@@ -390,6 +402,8 @@ class _Reader:
 
     def required(self, fact: str) -> int:
         value = self.number(fact)
+        if value is None and fact == "layers":
+            value = self.listed_layers()
         if value is None:
             name = _FIELDS[fact][0]
             raise AllocationError(
@@ -399,6 +413,15 @@ class _Reader:
                 f"{', '.join(_LANGUAGE_SECTIONS[:-1])}",
             )
         return value
+
+    def listed_layers(self) -> int | None:
+        """The layers that a config lists one by one, without their number (Nemotron-H)."""
+        for part in self.chain:
+            for name in ("layers_block_type", "hybrid_override_pattern", "layer_types"):
+                listed = part.get(name)
+                if isinstance(listed, (list, str)) and listed:
+                    return len(listed)
+        return None
 
     def heads(self) -> int:
         """Attention heads; 0 where no layer attends (Mamba)."""
@@ -419,12 +442,37 @@ class _Reader:
             return heads
         return value
 
-    def other_heads(self, heads: int) -> tuple[int, int] | None:
-        """Heads and key/value heads of the layers with a window, or of those without (Gemma 4)."""
-        found = [self.first(names) for names in _OTHER_HEADS]
-        if not any(found):
-            return None
-        return found[0] or heads, found[1] or self.kv_heads(heads)
+    def other_heads(self, heads: int) -> tuple[tuple[int, int], ...]:
+        """Heads and key/value heads of layers that have others than `heads` and `kv_heads`."""
+        if not heads:
+            return ()
+        most = (heads, self.kv_heads(heads))
+        found = {self.by_kind(most), *self.by_layer(most)}
+        return tuple(sorted(found - {most}))
+
+    def by_kind(self, most: tuple[int, int]) -> tuple[int, int]:
+        """Those of layers with a window, or of the layers without (Gemma 4)."""
+        heads, kv_heads = (self.first(names) for names in _OTHER_HEADS)
+        return heads or most[0], kv_heads or most[1]
+
+    def by_layer(self, most: tuple[int, int]) -> Iterator[tuple[int, int]]:
+        """Those that a config gives layer by layer: by index, or as blocks (Nemotron-NAS)."""
+        for part in self.chain:
+            layers = part.get("per_layer_config")
+            for layer in layers.values() if isinstance(layers, Mapping) else ():
+                if isinstance(layer, Mapping):
+                    heads, kv_heads = _size(layer, "heads"), _size(layer, "kv_heads")
+                    yield heads or most[0], kv_heads or most[1]
+            blocks = part.get("block_configs")
+            for block in blocks if isinstance(blocks, list) else ():
+                attention = block.get("attention") if isinstance(block, Mapping) else None
+                group = attention.get("n_heads_in_group") if isinstance(attention, Mapping) else 0
+                if type(group) is int and group > 0:
+                    yield most[0], most[0] // group or 1
+            listed = part.get("num_attention_heads_per_layer")
+            for heads in listed if isinstance(listed, list) else ():
+                if type(heads) is int and heads > 0:
+                    yield heads, most[1]
 
     def first(self, names: tuple[str, ...]) -> int | None:
         """The first of `names` whose value is a number over 0."""
@@ -474,6 +522,12 @@ class _Reader:
             span=(len(text) - len(shown), len(text)),
             hint=f"{_GIVE}, as it came with the model",
         )
+
+
+def _size(layer: Mapping[str, Any], fact: str) -> int | None:
+    """`fact` of one layer; None where it says none."""
+    found = (layer.get(name) for name in _FIELDS[fact])
+    return next((value for value in found if type(value) is int and 0 < value <= MAX_NUMBER), None)
 
 
 def _of_list(fact: str, values: list[int]) -> int:

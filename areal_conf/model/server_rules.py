@@ -223,8 +223,7 @@ def _recurrent_heads_of_servers(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     "AC401",
     "t",
     "t fits the heads of layers that have others than most do",
-    message="{m.other_heads[0]} heads and {m.other_heads[1]} key/value heads of some layers do not "
-    "fit t{s.t}",
+    message="some layers have heads that do not fit t{s.t}: {m.other_heads_in_words}",
     advice="t must divide the heads of every layer, and its key/value heads likewise",
     sources={
         "sglang": "sglang/srt/layers/linear.py, QKVParallelLinear.__init__",
@@ -233,10 +232,11 @@ def _recurrent_heads_of_servers(s: Sizes, m: ModelFacts, x: Settings) -> bool:
 )
 def _other_heads_over_t(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     """Layers with a sliding window, or those without, may have heads of their own."""
-    if m.other_heads is None:
-        return False
-    ranks, (heads, kv_heads) = x.attention_ranks(s), m.other_heads
-    return heads % ranks != 0 or (kv_heads % ranks != 0 and ranks % kv_heads != 0)
+    ranks = x.attention_ranks(s)
+    return any(
+        heads % ranks != 0 or (kv_heads % ranks != 0 and ranks % kv_heads != 0)
+        for heads, kv_heads in m.other_heads
+    )
 
 
 RULES_OF_SERVERS = tuple(TABLE[_FIRST:])

@@ -219,6 +219,9 @@ def _moe_layers(chain: Chain, layers: int, numbers: Mapping[str, int | None]) ->
     if isinstance(kinds, list) and kinds:
         return min(layers, sum(1 for kind in kinds if kind != "dense"))
     listed = _find(chain, ("moe_layers", "mlp_only_layers"))
+    blocks = _find(chain, ("layers_block_type",))
+    if isinstance(blocks, list) and "moe" in blocks:
+        return min(layers, blocks.count("moe"))
     pattern = _find(chain, ("moe_layer_freq",))
     if isinstance(pattern, list):
         return min(layers, sum(1 for entry in pattern if entry))

@@ -205,6 +205,7 @@ DEEPSEEK: dict[str, Any] = {
 }
 
 SMALL_HEADS = {**LLAMA, "head_dim": 64, "num_attention_heads": 64, "intermediate_size": 16384}
+NAS_BLOCKS = [{"attention": {"n_heads_in_group": 4}}, {"attention": {"n_heads_in_group": None}}]
 NVFP4 = {**LLAMA, "quantization_config": {"quant_method": "modelopt_fp4"}}
 BLOCKS = {"group_0": {"weights": {"num_bits": 8, "block_structure": [128, 128]}}}
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128}
@@ -291,6 +292,19 @@ def quantised(**config: Any) -> dict[str, Any]:
         # layers with heads of their own, and layers under another name
         (MIMO, "vllm:t4", {}, {"AC401"}),
         (MIMO, "vllm:t2", {}, set()),
+        (
+            {**LLAMA, "per_layer_config": {"5": {"num_key_value_heads": 3}}},
+            "sglang:t8",
+            {},
+            {"AC401"},
+        ),
+        (
+            {**LLAMA, "num_key_value_heads": None, "block_configs": NAS_BLOCKS},
+            "vllm:t16",
+            {},
+            set(),
+        ),
+        ({**LLAMA, "num_attention_heads_per_layer": [32, 36]}, "vllm:t8", {}, {"AC401"}),
         ({**LLAMA, "model_type": "longcat_flash", "num_layers": 28}, "vllm:p32", {}, {"AC403"}),
     ],
 )  # fmt: skip
@@ -388,6 +402,14 @@ def test_experts_of_lists_and_nested_sections() -> None:
     }
     facts = read_model(dbrx)
     assert (facts.experts, facts.expert_intermediate) == (16, 9)
+
+
+def test_layers_that_are_listed_and_not_counted() -> None:
+    blocks = ["linear_attention", "moe", "full_attention", "mlp"]
+    config = {"model_type": "nemotron_h", "num_attention_heads": 32, "n_routed_experts": 8}
+    facts = read_model({**config, "layers_block_type": blocks})
+    assert (facts.layers, facts.moe_layers) == (4, 1)
+    assert read_model({**config, "hybrid_override_pattern": "M-M*-"}).layers == 5
 
 
 def test_an_unknown_type_is_said_to_be_unknown() -> None:
