@@ -137,14 +137,16 @@ def write_result(text: str, output: str | None) -> None:
     write_atomically(Path(output), text)
 
 
-def add_config_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments that name a config and its overrides."""
+def add_config_arguments(
+    parser: argparse.ArgumentParser, default: str = "the ppo experiment is planned"
+) -> None:
+    """Arguments that name a config and its overrides; `default` says what happens without one."""
     parser.add_argument(
         "config_and_overrides",
         nargs="*",
         type=named_path,
         metavar="CONFIG.yaml | OVERRIDE",
-        help="one with '=' is an override; without a config, the ppo experiment is planned",
+        help=f"one with '=' is an override; without a config, {default}",
     )
     parser.add_argument(
         "--config-dir", type=named_path, metavar="D", help="directory of --config-name; default: ."

@@ -35,7 +35,7 @@ _DEFAULT = "areal/experiment=grpo"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    add_config_arguments(parser)
+    add_config_arguments(parser, "a grpo experiment is taken")
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
         "--gpus", type=_whole_number, metavar="N", help="how many GPUs, on nodes of eight"

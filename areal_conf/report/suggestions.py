@@ -37,11 +37,12 @@ def print_suggestions(found: Suggestions, console: Console) -> None:
 
 
 def split_words(suggestion: Suggestion) -> str:
-    """``rollout 8 + actor 24 GPUs``: what tells the splits apart."""
+    """``rollout 8 + actor 24 of 32 GPUs``: what tells the splits apart."""
     shares = [
         f"{name} {engine['gpus']}" for name, engine in suggestion.engines.items() if engine["gpus"]
     ]
-    return f"{' + '.join(shares)} GPUs"
+    total = sum(engine["gpus"] for engine in suggestion.engines.values())
+    return f"{' + '.join(shares)} of {counted(total, 'GPU')}"
 
 
 def hydra_lines(found: Suggestions) -> Iterator[str]:

@@ -186,6 +186,13 @@ def open_experiment(cfg: DictConfig, options: PlanOptions, gpus: Gpus, *, bare: 
     given, cfg = cfg, cfg.copy()
     facts, _ = examine(cfg, replace(options, gpu=None))
     at = facts.experiment.root.at
+    if facts.experiment.allocation_mode:
+        raise AllocationError(
+            "AC510",
+            "the experiment has an allocation_mode, beside which no backend can be suggested",
+            path=at("allocation_mode"),
+            hint="run areal-conf migrate on the config first",
+        )
     values: list[tuple[str, Any]] = [
         (at("cluster.n_nodes"), gpus.nodes),
         (at("cluster.n_gpus_per_node"), gpus.per_node),

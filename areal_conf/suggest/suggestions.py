@@ -60,7 +60,7 @@ def suggest(
     """
     opened = open_experiment(cfg, options, gpus, bare=bare)
     search = _Search(opened, top)
-    found = [suggestion for split in opened.splits() for suggestion in search.split(*split)]
+    found = [suggestion for split in search.splits() for suggestion in search.split(*split)]
     return Suggestions(
         suggestions=found,
         left_out={code: n for code, n in sorted(search.left_out.codes.items()) if n},
@@ -78,6 +78,7 @@ class _Search:
         self.trains = opened.subject(opened.trainer) if opened.trainer else None
         self.serves = opened.subject(opened.server) if opened.server else None
         self._notes: dict[str, None] = {}
+        self._trainers: dict[int, list[Ranked]] = {}
 
     def unknown(self) -> list[str]:
         """What the estimates could not take into account, and what they do not order."""
@@ -93,6 +94,40 @@ class _Search:
         if opened.server is None:
             del ordered[-1]
         return [*notes, *(f"not ordered: {text}" for text in ordered)]
+
+    def splits(self) -> list[tuple[int, int]]:
+        """The splits, without those whose trainers no engine makes faster than fewer GPUs do.
+
+        Seven GPUs that a batch of 256 cannot be dealt to are worse than four, which also leave more
+        GPUs to the servers. That compares one engine with itself.
+        """
+        splits = [*self.opened.splits()]
+        if not splits:
+            there = self.opened.gpus.count
+            self._notes[f"{there} GPUs leave no split between servers and trainers"] = None
+        kept: list[tuple[int, int]] = []
+        fastest: dict[str, float] = {}
+        for servers, trainers in sorted(splits, key=lambda split: split[1]):
+            best = self.fastest(trainers) if trainers else {}
+            if best and not any(
+                seconds < fastest.get(kind, math.inf) for kind, seconds in best.items()
+            ):
+                self._notes[
+                    f"not shown: {servers} + {trainers} GPUs: no trainer is faster than on fewer"
+                ] = None
+                continue
+            fastest.update({k: min(x, fastest.get(k, math.inf)) for k, x in best.items()})
+            kept.append((servers, trainers))
+        return sorted(kept)
+
+    def fastest(self, gpus: int) -> dict[str, float]:
+        """Estimated seconds of the fastest trainer of each kind that fits."""
+        best: dict[str, float] = {}
+        for ranked in self.trainers(gpus):
+            if ranked.time is not None:
+                kind, seconds = ranked.allocation.backend, ranked.time.total
+                best[kind] = min(seconds, best.get(kind, math.inf))
+        return best
 
     def split(self, servers: int, trainers: int) -> Iterator[Suggestion]:
         """The suggestions of one split: trainers with the best server, then other servers."""
@@ -138,13 +173,17 @@ class _Search:
 
         The kinds themselves are not ordered.
         """
+        if gpus in self._trainers:
+            return self._trainers[gpus]
         engine, subject = self.opened.trainer, self.trains
         assert engine is not None
         assert subject is not None
         own = engine.allocation.backend if engine.allocation else TRAINERS[0]
         kinds = [own, *(kind for kind in TRAINERS if kind != own)]
         ranked = [self.of_kind(kind, gpus, subject) for kind in kinds]
-        return [one for row in zip_longest(*ranked) for one in row if one is not None]
+        found = [one for row in zip_longest(*ranked) for one in row if one is not None]
+        self._trainers[gpus] = found
+        return found
 
     def of_kind(self, kind: str, gpus: int, subject: Subject) -> list[Ranked]:
         """The best trainers of one kind."""

@@ -118,6 +118,28 @@ def test_inside_one_node_gpus_are_split_one_by_one() -> None:
     assert {s.engines["rollout"]["gpus"] for s in found} == set(range(1, 8))
 
 
+def test_splits_that_no_trainer_gains_by_are_told_and_left_out() -> None:
+    """Seven GPUs, which a batch of 256 cannot be dealt to, train no faster than four."""
+    words = ["areal/experiment=grpo", "+train_dataset.batch_size=256"]
+    found = suggested(*words, gpus=8, model="Qwen2.5-1.5B")
+    shares = {s.engines["actor"]["gpus"] for s in found.suggestions}
+    assert {1, 2, 4} <= shares
+    assert 7 not in shares
+    assert any("1 + 7 GPUs" in note for note in found.unknown)
+
+
+def test_one_gpu_has_no_split() -> None:
+    found = suggested(gpus=1, model="Qwen2.5-1.5B")
+    assert not found.suggestions
+    assert any("no split" in note for note in found.unknown)
+
+
+def test_a_legacy_config_is_migrated_first() -> None:
+    with pytest.raises(AllocationError, match="allocation_mode") as raised:
+        suggested("areal/experiment=grpo", "allocation_mode=sglang:d4+fsdp:d4", gpus=8)
+    assert "migrate" in raised.value.hint
+
+
 def test_keys_that_are_there_are_not_added() -> None:
     config = ["areal/experiment=grpo", "+actor.mb_spec.max_tokens_per_mb=4096"]
     [suggestion, *_] = suggested(*config, gpus=16, bare=False).suggestions
