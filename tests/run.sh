@@ -129,8 +129,11 @@ mutants() { # mutation testing: hours. MUTANTS='areal_conf.planning.packing.*' t
   .venvs/mutants/bin/mutmut results | grep -v 'not checked' || true
 }
 
-models() { # facts of models against the configuration classes of transformers, without torch
+models() { # facts and rules of models against transformers, vLLM and SGLang, without torch or a GPU
   environment models -e '.[test]' transformers==5.24.0
+  # Of these only single functions are used, taken out of their files.
+  .venvs/models/bin/pip install --quiet --no-deps vllm==0.33.0 sglang==0.5.23 ||
+    echo "skipped: the checks of vLLM and SGLang, which cannot be installed here"
   TRANSFORMERS_VERBOSITY=critical .venvs/models/bin/python -m pytest -m models tests/model
 }
 
