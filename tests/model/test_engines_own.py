@@ -12,11 +12,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from model.sources import package, parts
 
 from areal_conf import ModelAllocation
 from areal_conf.model import check_model, read_model
 from areal_conf.model.facts import ModelFacts
-from model.sources import package, parts
 
 pytestmark = pytest.mark.models
 
