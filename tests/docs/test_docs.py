@@ -174,6 +174,11 @@ def test_a_chinese_page_has_the_blocks_of_the_english_one(page: Path) -> None:
     assert found == wanted
 
 
+def test_every_guide_is_there_in_chinese() -> None:
+    names = [sorted(p.name for p in (DOCS / d / "guides").glob("*.md")) for d in ("", "zh")]
+    assert names[0] == names[1]
+
+
 def test_one_chinese_term_for_each_english_one() -> None:
     glossary = yaml.safe_load((DOCS / "zh" / "glossary.yaml").read_text(encoding="utf-8"))
     assert len({entry["zh"] for entry in glossary.values()}) == len(glossary)
