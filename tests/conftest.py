@@ -52,7 +52,7 @@ SLOW = {
 ONE_LINE = {
     "areal_jobs/test_launch.py",
     "areal_jobs/test_launchers.py",
-    "config/test_json_schema.py",
+    "lint/test_json_schema.py",
     "docs/test_docs.py",
     "docs/test_error_codes.py",
     "legacy/test_allocation_mode.py",

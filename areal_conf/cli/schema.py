@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the JSON Schema."""
-    from areal_conf.config.json_schema import schema
+    from areal_conf.lint.json_schema import schema
 
     write_result(json.dumps(schema(), indent=2) + "\n", args.output)
     return OK

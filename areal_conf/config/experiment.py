@@ -15,6 +15,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from areal_conf.config.areal_defaults import DEFAULT_KL_CTL, ROLES
+from areal_conf.config.tree import as_tree
 from areal_conf.config.versions import areal_version
 from areal_conf.config.view import View, is_mapping, is_unset, whole_number
 from areal_conf.errors import AllocationError, Diagnostic, clip, wrong_type
@@ -143,7 +144,7 @@ def read_experiment(cfg: Any, root: str = "") -> Experiment:
     if not isinstance(root, str):
         hint = "write the dotted path of the package that holds the experiment, or leave it out"
         raise wrong_type(root, "text for root", hint=hint)
-    whole = view = View(cfg)
+    whole = view = View(as_tree(cfg))
     for part in filter(None, root.split(".")):
         found = view.section(part)
         if found is None:

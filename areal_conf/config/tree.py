@@ -1,8 +1,8 @@
-"""A composed config as plain mappings, for reading the same one thousands of times over.
+"""A composed config as plain mappings, for reading it fast, also thousands of times over.
 
-`Tree` is what the pruning of a sweep plans instead of a DictConfig: the values that a sweep varies
-are set in place, and only those are looked at again. It resolves interpolations as OmegaConf does:
-``${a.b}`` by itself, all others by the DictConfig it came from.
+`Tree` is what is planned instead of a whole DictConfig. It resolves interpolations as OmegaConf
+does: ``${a.b}`` by itself, all others by the DictConfig it came from. The values that a sweep
+varies are set in place, and only those are looked at again.
 """
 
 from __future__ import annotations
@@ -100,6 +100,13 @@ class Tree(Mapping[str, Any]):
             if found is not _ABSENT and found != "???":
                 return found
         return self._source.resolve((*self._path, key))
+
+
+def as_tree(cfg: Any) -> Any:
+    """A whole DictConfig as a `Tree`; anything else (also a part of a DictConfig) as it is."""
+    parent = getattr(cfg, "_get_parent", None)
+    whole = parent is not None and isinstance(cfg, Mapping) and parent() is None
+    return Source(cfg).tree if whole else cfg
 
 
 class Source:

@@ -17,7 +17,7 @@ from paths import CASES
 
 from areal_conf import AllocationError, ModelAllocation
 from areal_conf.cli.entry import main
-from areal_conf.config.json_schema import backend_pattern, schema
+from areal_conf.lint.json_schema import backend_pattern, schema
 from areal_conf.spec.backends import BACKENDS
 
 jsonschema = pytest.importorskip("jsonschema")
