@@ -32,7 +32,8 @@ from areal_conf.files import FileChangedError, TooLargeError
 from areal_conf.legacy.carry_over import AllocationModeDeprecationWarning
 from areal_conf.lint import linter
 from areal_conf.migrate import document
-from areal_conf.migrate.config import _LeftAloneError
+from areal_conf.migrate.outcome import LeftAloneError
+from areal_conf.migrate.proof import UnprovenError
 from areal_conf.sweeps.axes import SweepError
 
 LEGACY = "allocation_mode: sglang:d4+fsdp:d4\nactor: {path: x}\nrollout: {x: 1}\n"
@@ -318,7 +319,8 @@ def public_values() -> list[Any]:
         BadYamlError("no", 3),
         EnvironmentHiddenError("no"),
         TooLargeError(Path("a")),
-        _LeftAloneError([]),
+        LeftAloneError([]),
+        UnprovenError("no"),
         AllocationModeDeprecationWarning("no"),
     ]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from areal_conf.cli.arguments import named_path
+from areal_conf.documents import roots
 from areal_conf.migrate.files import FEW, FileMigration, find_files, migrate_file
 
 # -- the command --------------------------------------------------------------------------------
@@ -35,6 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="controller: remove allocation_mode (the default); "
         "spmd: keep it in its newest form beside the backends",
     )
+    parser.add_argument(
+        "--no-colocation",
+        action="store_true",
+        help="give engines that shared the trainer's GPUs their own, "
+        "instead of writing scheduling_strategy",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,10 +56,11 @@ def run(args: argparse.Namespace) -> int:
             os.listdir(path)
         elif not path.is_fifo():
             path.open("rb").close()
-    changed = left = told = 0
+    roots.forget()
+    changed = left = told = unread = 0
     for path in _with_progress(list(find_files(paths))):
         try:
-            result = migrate_file(path, args.target)
+            result = migrate_file(path, args.target, apart=args.no_colocation)
         except OSError as error:
             result = FileMigration(path)
             result._failed(
@@ -64,7 +72,8 @@ def run(args: argparse.Namespace) -> int:
         changed += result.new is not None
         left += result.undecided
         told += sum(found.error.code in ("AC528", "AC529") for found in result.found)
-    _summary(changed, left, told, args.write)
+        unread += any(found.error.code == "AC520" for found in result.found)
+    _summary(changed, left, told, unread, args.write)
     if args.check:
         return int(bool(changed or left))
     return int(bool(args.write and left))
@@ -110,10 +119,12 @@ def unified_diff(path: Path, old: str, new: str) -> str:
     )
 
 
-def _summary(changed: int, left: int, told: int, written: bool) -> None:
+def _summary(changed: int, left: int, told: int, unread: int, written: bool) -> None:
     parts = [f"{changed} {'migrated' if written else 'to migrate'}"]
     if left:
         parts.append(f"{left} left alone")
     if told:
         parts.append(f"{told} places to change by hand")
+    if unread:
+        parts.append(f"{unread} not read")
     print(", ".join(parts), file=sys.stderr)

@@ -72,7 +72,7 @@ def _in_c() -> Any:
     return type("Loader", (fast, base), tables)
 
 
-def compose_nodes(text: str) -> list[Any]:
+def compose_nodes(text: str, own: Any = None) -> list[Any]:
     """The nodes of each document of a text.
 
     Raises:
@@ -82,31 +82,34 @@ def compose_nodes(text: str) -> list[Any]:
 
     _refuse_large(text)
     try:
-        return list(yaml.compose_all(text, Loader=loader(text)))
+        return list(yaml.compose_all(text, Loader=own or loader(text)))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise fault_of(error, text) from None
 
 
-def load(text: str) -> Any:
+def load(text: str, *, lenient: bool = False) -> Any:
     """The value of a text of one document, as OmegaConf reads it.
+
+    `lenient` takes what only the parser in C does (a tab before a comment).
 
     Raises:
         BadYamlError: it cannot be read, or holds more than `MAX_VALUES` values.
     """
-    nodes = [node for node in compose_nodes(text) if node is not None]
+    own = _in_c() if lenient else loader(text)
+    nodes = [node for node in compose_nodes(text, own) if node is not None]
     if len(nodes) > 1:
         raise BadYamlError("the file holds several documents", nodes[1].start_mark.line + 1)
     for node in nodes:
         refuse_bomb(node)
-    return loaded(text)
+    return loaded(text, own)
 
 
-def loaded(text: str) -> Any:
-    """`load`, of a text whose nodes `refuse_bomb` has seen."""
+def loaded(text: str, own: Any = None) -> Any:
+    """`load`, of a text whose nodes `refuse_bomb` has seen; by its own loader, or the given."""
     import yaml
 
     try:
-        return yaml.load(text, Loader=loader(text))
+        return yaml.load(text, Loader=own or loader(text))
     except Exception as error:  # a value or key that there is no type for, too
         raise fault_of(error, text) from None
 
@@ -141,7 +144,7 @@ def _refuse_large(text: str) -> None:
     try:
         for event in yaml.parse(text, Loader=loader(text)):
             count += isinstance(event, yaml.NodeEvent)
-            if count > MAX_VALUES:
+            if count > 2 * MAX_VALUES:  # keys too
                 raise BadYamlError(MANY)
     except (yaml.YAMLError, ValueError) as error:
         raise fault_of(error, text) from None
@@ -193,10 +196,7 @@ def _too_many(top: Any) -> BadYamlError:
 def _children(node: Any) -> Iterator[Any]:
     if isinstance(node.value, list):
         for item in node.value:
-            if isinstance(item, tuple):
-                yield from item
-            else:
-                yield item
+            yield item[1] if isinstance(item, tuple) else item
 
 
 def endless_interpolation(data: Any) -> str | None:

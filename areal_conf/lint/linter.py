@@ -435,7 +435,7 @@ def _is_fragment(data: dict[Any, Any], root: str) -> bool:
     if not isinstance(section, dict):
         return False
     complete = ("actor", "allocation_mode", "areal_plan", "rollout", "teacher")
-    return not any(section.get(key) for key in complete)
+    return not any(key in section for key in complete)
 
 
 def _known(findings: list[Diagnostic], data: dict[Any, Any], is_part: bool) -> list[Diagnostic]:

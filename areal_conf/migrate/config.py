@@ -1,8 +1,8 @@
 """One YAML config: its `allocation_mode` replaced by a backend in each engine's section.
 
-Only what must change is changed (`areal_conf.migrate.document`), and the result is read again
-before it is handed out: each engine that the mode names must have the same backend and sizes, and
-everything else must be what it was. What cannot be decided is left alone, with the reason.
+Only what must change is changed (`areal_conf.migrate.document`), and the result is proven before
+it is handed out (`areal_conf.migrate.proof`): its plan is the old one's, and everything else is
+what it was. What cannot be decided is left alone, with the reason.
 """
 
 from __future__ import annotations
@@ -10,59 +10,31 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal
 
-from areal_conf.config.areal_defaults import DEFAULT_KL_CTL, INHERITS
+from areal_conf.config.areal_defaults import DEFAULT_KL_CTL, INHERITS, LAUNCHERS, ROLES
+from areal_conf.documents.roots import config_place
+from areal_conf.documents.yaml_text import BadYamlError, load
 from areal_conf.errors import AllocationError, clip, counted
 from areal_conf.legacy.allocation_mode import AllocationMode
 from areal_conf.legacy.carry_over import FIELD
 from areal_conf.legacy.dialects import NEWEST
+from areal_conf.migrate import proof
 from areal_conf.migrate.document import Document, Edit, Node, YamlError, apply, scalars, shape
+from areal_conf.migrate.outcome import Found, LeftAloneError, Migration
+from areal_conf.migrate.proof import KeyPath, UnprovenError
 from areal_conf.spec.allocation import ModelAllocation
 
 Target = Literal["controller", "spmd"]
-Path = tuple[str, ...]
 
 _AS_KEY = re.compile(rf"""\b{FIELD}(?:["']\s*:|\s*:(?:\s|$))|\?\s+["']?{FIELD}\b""")
-_READER = re.compile(rf"\$\{{[^}}]*\b{FIELD}\b")
+_READER = re.compile(rf"\$\{{|\}}|\b{FIELD}\b")
 _PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
+_ANCHOR = re.compile(r"&\S+")
 _COMMENT = re.compile(r"(?:^|(?<=\s))#[^\r\n\x85\u2028\u2029]*")
 _LINE_END = re.compile(r"[\r\n\x85\u2028\u2029]*\Z")
 _NULLS = ("", "~", "null", "Null", "NULL")
-
-
-class Found(NamedTuple):
-    """Something to tell of a file: an error says why it is left alone."""
-
-    line: int
-    severity: Literal["error", "warning"]
-    error: AllocationError
-
-
-@dataclass
-class Migration:
-    """What becomes of one file.
-
-    Attributes:
-        new: its new text; None where nothing changes.
-        found: errors (why something was left alone) and warnings, by line.
-        scheduler: ``scheduler.type`` of the file; None where it has none.
-        has_scheduler: whether ``scheduler.type`` stands in the file, so that an override needs no
-            ``+``.
-        several_nodes: whether ``cluster.n_nodes`` is over 1, where scheduler local will not do.
-    """
-
-    new: str | None = None
-    found: list[Found] = field(default_factory=list)
-    scheduler: str | None = None
-    has_scheduler: bool = field(default=False, compare=False)
-    several_nodes: bool = field(default=False, compare=False)
-
-    @property
-    def undecided(self) -> bool:
-        """Whether something was left alone that has to change."""
-        return any(found.severity == "error" for found in self.found)
 
 
 def _may_hold_a_mode(text: str) -> bool:
@@ -73,56 +45,70 @@ def _may_hold_a_mode(text: str) -> bool:
     )
 
 
-class _LeftAloneError(Exception):
-    def __init__(self, found: list[Found]) -> None:
-        super().__init__(found)
-        self.found = found
-
-
-def migrate_yaml(text: str, target: Target = "controller") -> Migration:
+def migrate_yaml(
+    text: str, target: Target = "controller", *, file: Path | None = None, apart: bool = False
+) -> Migration:
     """Move the `allocation_mode` of one YAML text into its engines' sections.
 
     Args:
         text: the file, line ends and byte order mark as they are.
         target: ``controller`` removes the mode; ``spmd`` keeps it, in the newest dialect.
+        file: where the text is from, so that the configs around it are known.
+        apart: give engines that shared the trainer's GPUs their own, instead of writing colocation.
     """
     if not _may_hold_a_mode(text):
         return Migration()
     try:
         document = Document(text)
-    except YamlError as fault:
+        root = document.root
+        if root is None:
+            return Migration()
+        data = load(text.removeprefix("\ufeff"), lenient=True)
+    except (YamlError, BadYamlError) as fault:
         hint = "mend the YAML, then migrate again"
         error = AllocationError("AC521", f"no config can be read here: {fault.message}", hint=hint)
         return Migration(found=[Found(fault.line, "error", error)])
-    root = document.root
-    if root is None:
-        return Migration()
-    file = _File(document, root, target)
-    nested = list(file.nested())
+    migrating = _File(document, root, data, target, file, apart)
     try:
-        new = file.migrated()
-    except _LeftAloneError as reason:
-        return Migration(found=sorted(nested + reason.found, key=lambda f: f.line))
-    found = sorted(nested + file.found, key=lambda f: f.line)
-    return Migration(new, found, file.scheduler(), file.has_scheduler(), file.several_nodes())
+        new = migrating.migrated()
+    except LeftAloneError as reason:
+        return Migration(found=sorted(reason.found, key=lambda f: f.line))
+    found = sorted(migrating.found, key=lambda f: f.line)
+    return Migration(
+        new, found, migrating.scheduler(), migrating.has_scheduler(), migrating.several_nodes()
+    )
 
 
 class _File:
-    def __init__(self, document: Document, root: Node, target: Target) -> None:
+    def __init__(
+        self,
+        document: Document,
+        root: Node,
+        data: Any,
+        target: Target,
+        file: Path | None,
+        apart: bool,
+    ) -> None:
         self.document = document
         self.text = document.text
         self.root = root
+        self.data = data
         self.target = target
+        self.file = file
+        self.apart = apart
         self.found: list[Found] = []
         self.edits: list[Edit] = []
-        self.written: set[Path] = set()
+        self.written: set[KeyPath] = set()
+        self.replaced_aliases: set[KeyPath] = set()
 
     def migrated(self) -> str | None:
         """The new text; None where nothing changes.
 
         Raises:
-            _LeftAloneError: the file cannot be decided.
+            LeftAloneError: the file cannot be decided.
         """
+        if nested := list(self.nested()):
+            raise LeftAloneError(nested)
         entry = self.root.entry(FIELD)
         if entry is None or _unset(self.document.resolved(entry[1])):
             return None
@@ -132,10 +118,10 @@ class _File:
         for engine, allocation in mode.engines().items():
             try:
                 self.give(engine, allocation, mode.spelled()[engine])
-            except _LeftAloneError as reason:
+            except LeftAloneError as reason:
                 faults += reason.found
         if faults:
-            raise _LeftAloneError(faults)
+            raise LeftAloneError(faults)
         for engine, parent in INHERITS.items():
             self.inherit(engine, parent, mode)
         line = self.document.line_of(entry[0].start)
@@ -144,7 +130,7 @@ class _File:
             self.found.append(Found(line, "warning", AllocationError("AC515", note, hint=hint)))
         if self.target == "controller":
             self.remove(entry)
-            self.added_gpus(mode)
+            self.share_gpus(mode)
         else:
             self.modernise(entry, mode)
         if not self.edits:
@@ -171,10 +157,10 @@ class _File:
             return AllocationMode.from_str(value.value)
         except AllocationError as error:
             line = self.document.line_of(key.start)
-            raise _LeftAloneError([Found(line, "error", e) for e in error.errors]) from None
+            raise LeftAloneError([Found(line, "error", e) for e in error.errors]) from None
 
     def nested(self) -> Iterator[Found]:
-        """Keys of this name that are not the top-level field."""
+        """Keys of this name that are not the top-level field: no file is migrated by half."""
         top = {id(key) for key, _ in self.root.entries}
         stack: list[Node] = [self.root]
         while stack:
@@ -196,11 +182,11 @@ class _File:
         if self.target != "controller":
             return
         value = entry[1]
-        readers = [n for n in scalars(self.root) if n is not value and _READER.search(n.value)]
+        readers = [n for n in scalars(self.root) if n is not value and _reads_mode(n.value)]
         if value.anchor:
             readers += [n for n in _aliases(self.root) if n.value == value.anchor]
         if readers:
-            raise _LeftAloneError(
+            raise LeftAloneError(
                 [
                     self.fault(
                         node,
@@ -231,10 +217,10 @@ class _File:
         nodes = section.get("n_nodes") if section else None
         return nodes is not None and re.fullmatch("0*[1-9][0-9]+|0*[2-9]", nodes.value) is not None
 
-    def section(self, engine: str, role: str, spec: str) -> tuple[Path, Node, Node]:
+    def section(self, engine: str, role: str, spec: str) -> tuple[KeyPath, Node, Node]:
         """Path, key and value of the section that holds an engine's backend, which is `spec`."""
         entry = self.root.entry(engine)
-        path: Path = (engine,)
+        path: KeyPath = (engine,)
         if entry is None or _unset(entry[1]):
             raise self.no_section(path, spec)
         if engine == "teacher" and entry[1].get("backend") is None:
@@ -247,37 +233,39 @@ class _File:
             raise self.no_section(path, spec, entry)
         return path, *entry
 
-    def backend(self, section: Node) -> Node | None:
-        """The backend of a section, its own or merged into it."""
-        own = section.get("backend")
-        if own is not None:
-            return own
-        merged = self.document.resolved(section.get("<<") or section)
-        bases = merged.items if merged.kind == "sequence" else [merged]
-        for base in map(self.document.resolved, bases):
-            if found := base.get("backend"):
-                return found
-        return None
+    def value(self, path: KeyPath) -> Any:
+        """What the loader has at a path, merges and aliases followed; None: nothing."""
+        found = self.data
+        for key in path:
+            found = found.get(key) if isinstance(found, dict) else None
+        return found
+
+    def backend(self, path: KeyPath, meant: ModelAllocation | None) -> Any:
+        """The backend of the section at `path`; None where it is unset, or only a label of what is
+        `meant` (``backend: fsdp`` beside a mode that gives the sizes)."""
+        value = self.value((*path, "backend"))
+        is_label = meant is not None and value == meant.backend
+        return None if value in ("", None, "???") or is_label else value
 
     # -- what is written -----------------------------------------------------------------------
 
     def give(self, engine: str, allocation: ModelAllocation, spec: str) -> None:
         """Write the backend that the mode gives `engine`, unless it is there."""
         path, key, section = self.section(engine, allocation.role, spec)
-        node = self.backend(section)
-        if node is None or _unset(node):
-            self.write(path, key, section, f'"{spec}"')
+        value = self.backend(path, allocation)
+        if value is None:
+            self.write(path, key, section, "backend", f'"{spec}"')
             return
-        line = self.document.line_of(node.start)
+        own = section.get("backend")
+        line = self.document.line_of((own or key).start)
         name = ".".join((*path, "backend"))
-        value = self.document.resolved(node).value
         if not _means(value, allocation):
             raise self.alone(
-                node,
+                own or key,
                 "AC510",
-                f"allocation_mode gives {clip(engine)} {spec}, {name} says {clip(value)}",
+                f"allocation_mode gives {clip(engine)} {spec}, {name} says {clip(str(value))}",
                 f"keep one of them: {name}={spec}, or delete allocation_mode",
-                value,
+                str(value),
             )
         message = f"{name} says what allocation_mode says already"
         error = AllocationError("AC511", message, hint="nothing to do")
@@ -285,31 +273,32 @@ class _File:
 
     def inherit(self, engine: str, parent: str, mode: AllocationMode) -> None:
         """Let a section that the mode does not name take its parent's backend, as it did."""
-        entry = self.root.entry(engine)
-        if engine in mode.engines() or entry is None or entry[1].kind != "mapping":
+        entry, engines = self.root.entry(engine), mode.engines()
+        if engine in engines or entry is None or entry[1].kind != "mapping":
             return
-        own, base = self.backend(entry[1]), self.root.get(parent)
-        has_parent = parent in mode.engines() or (
-            base is not None and (node := self.backend(base)) is not None and not _unset(node)
-        )
-        if has_parent and (own is None or _unset(own)):
-            self.write((engine,), *entry, f"${{{parent}.backend}}")
+        has_parent = parent in engines or self.backend((parent,), None) is not None
+        if has_parent and self.backend((engine,), engines.get(parent)) is None:
+            up = ".." if self.file and config_place(self.file, self.text).is_elsewhere else ""
+            self.write((engine,), *entry, "backend", f"${{{up}{parent}.backend}}")
 
-    def write(self, path: Path, key: Node, section: Node, value: str) -> None:
-        """Set ``backend`` in a section: in place where it is unset, else as its first key."""
-        self.written.add((*path, "backend"))
-        if section.flow and not value.startswith('"'):
+    def write(self, path: KeyPath, key: Node, section: Node, name: str, value: str) -> None:
+        """Set `name` in a section: in place where it is there, else as its first key."""
+        self.written.add((*path, name))
+        if section.flow and "${" in value:
             value = f'"{value}"'
-        if entry := section.entry("backend"):
+        if entry := section.entry(name):
             self.edits.append(self.replaced(entry, value))
         elif section.flow:
             at = self.text.index("{", section.start) + 1
-            more = ", " if section.entries else ""
-            self.edits.append(Edit(at, at, f"backend: {value}{more}"))
+            if section.entries:
+                value = f"{value}, "
+            elif any(edit.start == at for edit in self.edits):
+                name = f", {name}"
+            self.edits.append(Edit(at, at, f"{name}: {value}"))
         else:
-            self.edits.append(self.first_line(key, section, value))
+            self.edits.append(self.first_line(key, section, f"{name}: {value}"))
 
-    def first_line(self, key: Node, section: Node, value: str) -> Edit:
+    def first_line(self, key: Node, section: Node, line: str) -> Edit:
         """A new line after the one that opens a block section."""
         document = self.document
         header = section.start if section.anchor or section.tag else key.end
@@ -321,19 +310,21 @@ class _File:
                 key,
                 "AC523",
                 f"no line can be put into the section {clip(key.value)}",
-                f"write backend: {value} into it, and delete allocation_mode",
+                f"write {line} into it, and delete allocation_mode",
             )
-        return Edit(at, at, f"{indent}backend: {value}{document.line_break(header)}")
+        return Edit(at, at, f"{indent}{line}{document.line_break(header)}")
 
     def replaced(self, entry: tuple[Node, Node], value: str) -> Edit:
-        """Another scalar in the place of one; anchor, tag and comments stay."""
+        """Another scalar in the place of one; its anchor and comments stay, a tag goes."""
         key, node = entry
         if node.start == node.end:  # nothing stands after the colon
             at = self.text.index(":", key.end) + 1
             return Edit(at, at, f" {value}")
-        properties = _PROPERTIES.match(self.text, node.start, node.end)
-        start, end = properties.end() if properties else node.start, self.end_of(node)
-        return Edit(start, end, "  ".join([value, *self.inner_comments(node)]))
+        properties = _PROPERTIES.match(f"{self.text[node.start : node.end]} ")
+        anchor = _ANCHOR.search(properties[0]) if properties else None
+        value = f"{anchor[0]} {value}" if anchor else value
+        new = "  ".join([value, *self.inner_comments(node)])
+        return Edit(node.start, self.end_of(node), new)
 
     def end_of(self, scalar: Node) -> int:
         """Where a scalar ends; of a block scalar without the blank lines after it."""
@@ -394,91 +385,104 @@ class _File:
     # -- what the result must hold -----------------------------------------------------------
 
     def check(self, new: str, mode: AllocationMode, line: int) -> None:
-        """Read the new text: the same engines, and everything else as it was."""
-        skip = frozenset({(FIELD,), *self.written})
+        """Read the new text: the same plan, and everything else as it was."""
         try:
-            document = Document(new)
-        except YamlError as fault:
+            after = Document(new).root
+            data = load(new.removeprefix("\ufeff"), lenient=True)
+        except (YamlError, BadYamlError) as fault:
             raise self.unlike(line, fault.message) from None
-        after = document.root
+        skip = frozenset({(FIELD,), *self.written, *self.replaced_aliases})
         if after is None or shape(self.root, skip) != shape(after, skip):
             raise self.unlike(line, "something else would change")
-        if changed := self.changed_elsewhere(document, after, mode):
-            raise self.unlike(line, f"an alias would change {clip(changed)} too")
+        allowed = {(FIELD,), *self.written, *proof.engine_paths()}
+        changed = proof.changed_value(self.data, data, allowed)
+        if changed is not None:
+            raise self.unlike(line, f"an alias would change {clip('.'.join(changed))} too")
         left = after.get(FIELD)
         if (left is None) is not (self.target == "controller"):
             raise self.unlike(line, "allocation_mode would not be what it shall be")
         if left is not None and AllocationMode.from_str(left.value).engines() != mode.engines():
             raise self.unlike(line, "allocation_mode would mean something else")
-        file = _File(document, after, self.target)
-        for engine, allocation in mode.engines().items():
-            section = file.section(engine, allocation.role, mode.spelled()[engine])[2]
-            node = file.backend(section)
-            if node is None or not _means(document.resolved(node).value, allocation):
-                raise self.unlike(line, f"{engine} would have another backend")
+        kind = self.next_scheduler()
+        launcher = kind if kind in LAUNCHERS else "local"
+        try:
+            old, planned = proof.configs(self.data, data, self.file, new)
+            scheduler = kind if self.target == "controller" else None
+            proof.prove(old, planned, launcher, scheduler, apart=self.apart)
+        except UnprovenError as reason:
+            raise self.unlike(line, str(reason)) from None
 
-    def changed_elsewhere(self, document: Document, after: Node, mode: AllocationMode) -> str:
-        """Where aliases and merges carry something to that was not written there; "": nowhere."""
-        if not self.document.anchors:
-            return ""
-        skip = {(FIELD,), *self.written, *self.heirs(document, after, mode)}
-        above = {path[:depth] for path in skip for depth in range(len(path))}
-        stack: list[tuple[Node, Node, Path]] = [(self.root, after, ())]
-        seen = set()
-        while stack:
-            old, new, path = stack.pop()
-            old, new = self.document.resolved(old), document.resolved(new)
-            if path not in above:  # nothing is skipped below: once is enough
-                if (id(old), id(new)) in seen:
-                    continue
-                seen.add((id(old), id(new)))
-            before, now = self.document.merged(old), document.merged(new)
-            keys = {key for key in before.keys() | now.keys() if (*path, key) not in skip}
-            if not keys <= before.keys() & now.keys():
-                return ".".join(path)
-            stack += [(before[key], now[key], (*path, key)) for key in keys]
-            stack += [(*pair, (*path, "-")) for pair in zip(old.items, new.items, strict=True)]
-        return ""
+    def next_scheduler(self) -> str:
+        """The scheduler that the command of the migrated file names."""
+        return self.scheduler() or ("slurm" if self.several_nodes() else "local")
 
-    def heirs(self, document: Document, after: Node, mode: AllocationMode) -> Iterator[Path]:
-        """Backends that an alias brings to an engine that inherited the same one before."""
-        engines = mode.engines()
-        for engine, parent in INHERITS.items():
-            section = after.get(engine)
-            backend = document.merged(section).get("backend") if section else None
-            value = document.resolved(backend).value if backend else ""
-            if parent in engines and _means(value, engines[parent]):
-                yield engine, "backend"
-
-    def unlike(self, line: int, why: str) -> _LeftAloneError:
+    def unlike(self, line: int, why: str) -> LeftAloneError:
         message = f"the migrated file would not mean the same: {why}"
-        return _LeftAloneError(
-            [Found(line, "error", AllocationError("AC527", message, hint=_EDIT))]
-        )
+        return LeftAloneError([Found(line, "error", AllocationError("AC527", message, hint=_EDIT))])
 
-    def added_gpus(self, mode: AllocationMode) -> None:
-        """Engines that shared GPUs under the SPMD launcher and have GPUs of their own now."""
-        engines = mode.engines()
-        shared = {e: group[0] for group in mode.groups() for e in group[1:]}
-        for engine, parent in INHERITS.items():
-            if engine not in engines and parent in engines:
-                shared[engine] = parent
-        for engine, host in shared.items():
+    def share_gpus(self, mode: AllocationMode) -> None:
+        """Let engines that shared GPUs under the SPMD launcher share them still."""
+        for engine, host in self.shared(mode).items():
             entry = self.root.entry(engine)
-            if entry is None or _unset(entry[1]) or self.is_off(engine):
+            if entry is None or self.is_off(engine) or not isinstance(self.value((engine,)), dict):
                 continue
-            strategy = self.document.merged(entry[1]).get("scheduling_strategy")
-            strategy = self.document.resolved(strategy) if strategy else None
-            kind = strategy.get("type") if strategy else None
-            if strategy and (strategy.kind != "mapping" or (kind and kind.value == "colocation")):
+            strategy = self.value((engine, "scheduling_strategy"))
+            if isinstance(strategy, dict) and strategy.get("type") == "colocation":
                 continue
-            gpus = counted(engines.get(engine, engines[host]).world_size, "GPU")
-            strategy_line = f"scheduling_strategy: {{type: colocation, target: {host}}}"
-            message = f"{engine} shared the GPUs of {host}, and adds {gpus} of its own now"
-            hint = f"to share them again add below {engine}: the line {strategy_line}"
-            line = self.document.line_of(entry[0].start)
-            error = AllocationError("AC530", message, hint=hint)
-            self.found.append(Found(line, "warning", error))
+            if self.apart:
+                self.found.append(self.added_gpus(entry[0], engine, host, mode))
+            else:
+                self.colocate(engine, *entry, host)
+
+    def shared(self, mode: AllocationMode) -> dict[str, str]:
+        """Each engine that shared the GPUs of another, which AReaL creates before it."""
+        engines = mode.engines()
+        shared: dict[str, str] = {}
+        for group in mode.groups():
+            order = sorted(group, key=lambda e: [*ROLES, e].index(e))
+            shared.update(dict.fromkeys(order[1:], order[0]))
+        hosts = {e for e in engines if e not in shared}
+        for engine, parent in INHERITS.items():
+            if engine not in shared and parent in hosts:
+                runs_in_trainer = engine in engines or self.value((engine,)) is not None
+                if runs_in_trainer:
+                    shared[engine] = parent
+        teacher = engines.get("teacher")
+        if "teacher" not in shared and teacher and teacher.role == "training" and "actor" in hosts:
+            shared["teacher"] = "actor"
+        return shared
+
+    def colocate(self, engine: str, key: Node, section: Node, host: str) -> None:
+        """Write ``scheduling_strategy`` into a section."""
+        own = section.entry("scheduling_strategy")
+        if section.kind == "alias":
+            value = f"{{<<: *{section.value}, scheduling_strategy: {_colocation(host)}}}"
+            self.edits.append(Edit(section.start, section.end, value))
+            self.written.add((engine, "scheduling_strategy"))
+            self.replaced_aliases.add((engine,))
+        elif own is None or _unset(own[1]):
+            self.write((engine,), key, section, "scheduling_strategy", _colocation(host))
+        elif own[1].kind == "mapping" and own[1].entries:
+            path = (engine, "scheduling_strategy")
+            self.write(path, *own, "target", host)
+            self.write(path, *own, "type", "colocation")
+        else:
+            raise self.alone(
+                own[0],
+                "AC523",
+                f"the scheduling_strategy of {engine} cannot be changed here",
+                f"write scheduling_strategy: {_colocation(host)} below {engine}, or migrate with "
+                "--no-colocation",
+            )
+
+    def added_gpus(self, key: Node, engine: str, host: str, mode: AllocationMode) -> Found:
+        engines = mode.engines()
+        gpus = counted(engines.get(engine, engines[host]).world_size, "GPU")
+        message = f"{engine} shared the GPUs of {host}, and adds {gpus} of its own now"
+        line = f"scheduling_strategy: {_colocation(host)}"
+        hint = f"to share them again add below {engine}: the line {line}"
+        error = AllocationError("AC530", message, hint=hint)
+        return Found(self.document.line_of(key.start), "warning", error)
 
     def is_off(self, engine: str) -> bool:
         """Whether AReaL builds no ref here: ``actor.kl_ctl`` is 0 beside a rollout."""
@@ -500,12 +504,12 @@ class _File:
 
     def alone(
         self, node: Node, code: str, message: str, hint: str, text: str = ""
-    ) -> _LeftAloneError:
-        return _LeftAloneError([self.fault(node, code, message, hint, text)])
+    ) -> LeftAloneError:
+        return LeftAloneError([self.fault(node, code, message, hint, text)])
 
     def no_section(
-        self, path: Path, spec: str, entry: tuple[Node, Node] | None = None
-    ) -> _LeftAloneError:
+        self, path: KeyPath, spec: str, entry: tuple[Node, Node] | None = None
+    ) -> LeftAloneError:
         """AC523 for the section at `path`, which is missing, or the `entry` that is no mapping."""
         name = clip(".".join(path))
         line = f'backend: "{spec}"'
@@ -537,8 +541,29 @@ def _unset(node: Node) -> bool:
     return node.value in ("", "???") or (not node.style and node.value in _NULLS)
 
 
-def _means(value: str, allocation: ModelAllocation) -> bool:
+def _colocation(host: str) -> str:
+    return f"{{type: colocation, target: {host}}}"
+
+
+def _reads_mode(text: str) -> bool:
+    """Whether an interpolation in a text names the mode; in one pass, however many open."""
+    if FIELD not in text:
+        return False
+    depth = 0
+    for found in _READER.finditer(text):
+        if found[0] == "${":
+            depth += 1
+        elif found[0] == "}":
+            depth = max(0, depth - 1)
+        elif depth:
+            return True
+    return False
+
+
+def _means(value: object, allocation: ModelAllocation) -> bool:
     try:
+        if not isinstance(value, str):
+            return False
         other = ModelAllocation.from_str(value)
     except AllocationError:
         return False

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from areal_conf.errors import clip
-
 Kind = Literal["scalar", "mapping", "sequence", "alias"]
 
 _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
@@ -77,8 +75,8 @@ class Document:
     """A YAML text of one document, read.
 
     Raises:
-        YamlError: it cannot be parsed, holds several documents, gives a key twice, or is nested
-            deeper than any config.
+        YamlError: it cannot be parsed, holds several documents, or is nested deeper than any
+            config.
     """
 
     def __init__(self, text: str) -> None:
@@ -109,22 +107,6 @@ class Document:
     def resolved(self, node: Node) -> Node:
         """The node an alias stands for; any other node itself."""
         return self.anchors.get(node.value, node) if node.kind == "alias" else node
-
-    def merged(self, mapping: Node) -> dict[str, Node]:
-        """Values of a mapping by key, those included that ``<<`` merges into it."""
-        found: dict[str, Node] = {}
-        stack, seen = [mapping], set()
-        while stack:
-            node = self.resolved(stack.pop())
-            if id(node) in seen:
-                continue
-            seen.add(id(node))
-            for key, value in node.entries:
-                if key.value != "<<":
-                    found.setdefault(key.value, value)
-            bases = [self.resolved(value) for key, value in node.entries if key.value == "<<"]
-            stack += reversed([one for base in bases for one in base.items or [base]])
-        return found
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -205,25 +187,19 @@ class _Builder:
             parent.entries.append((parent.key, node))
             parent.key = None
         else:
-            if node.kind == "scalar" and node.value != "<<":
-                if node.value in parent.seen:
-                    line = self.document.line_of(node.start)
-                    raise YamlError(f"the key {clip(node.value)!r} is given twice", line)
-                parent.seen.add(node.value)
             parent.key = node
 
 
 class _Open:
     """A mapping or sequence that is being read."""
 
-    __slots__ = ("entries", "items", "key", "node", "seen")
+    __slots__ = ("entries", "items", "key", "node")
 
     def __init__(self, node: Node) -> None:
         self.node = node
         self.key: Node | None = None
         self.entries: list[tuple[Node, Node]] = []
         self.items: list[Node] = []
-        self.seen: set[str] = set()
 
 
 def apply(text: str, edits: Iterable[Edit]) -> str:

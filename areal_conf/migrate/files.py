@@ -1,32 +1,41 @@
 """``areal-conf migrate``: whole trees moved from `allocation_mode` to per-engine backends.
 
-YAML files are rewritten (`areal_conf.migrate.config`); shell scripts, documents and Python code are
-only reported (`areal_conf.migrate.usages`).
+YAML files are rewritten (`areal_conf.migrate.config`), and so are simple commands of shell scripts
+(`areal_conf.migrate.scripts`). Other commands, documents and Python code are only reported
+(`areal_conf.migrate.usages`).
 """
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from areal_conf.errors import AllocationError
-from areal_conf.files import FileChangedError, walk, write_atomically
+from areal_conf.errors import AllocationError, counted
+from areal_conf.files import (
+    MAX_BYTES,
+    FileChangedError,
+    TooLargeError,
+    read_limited,
+    walk,
+    write_atomically,
+)
 from areal_conf.legacy.carry_over import FIELD
-from areal_conf.migrate.config import Found, Target, migrate_yaml
+from areal_conf.migrate.config import Target, migrate_yaml
+from areal_conf.migrate.outcome import Found
 
-Kind = Literal["yaml", "lines", "python"]
+Kind = Literal["yaml", "shell", "lines", "python"]
 
 SUFFIXES: dict[str, Kind] = {
     ".yaml": "yaml",
     ".yml": "yaml",
     ".py": "python",
-    **dict.fromkeys(
-        (".sh", ".bash", ".zsh", ".sbatch", ".slurm", ".md", ".mdx", ".markdown", ".rst", ".txt"),
-        "lines",
-    ),
+    **dict.fromkeys((".sh", ".bash", ".zsh", ".sbatch", ".slurm"), "shell"),
+    **dict.fromkeys((".md", ".mdx", ".markdown", ".rst", ".txt"), "lines"),
 }
 """How files of a tree are read, by suffix; one without a suffix counts if it begins with ``#!``."""
 NAMES: dict[str, Kind] = dict.fromkeys(("Makefile", "Dockerfile", "justfile"), "lines")
@@ -66,7 +75,10 @@ class FileMigration:
         if self.new is None:
             return
         try:
+            names = self.path.stat().st_nlink
             write_atomically(self.path, self.new.encode(self.encoding), expected=self.data)
+            if names > 1:
+                self.found.append(Found(1, "warning", _other_names(names - 1)))
         except FileChangedError:
             hint = "look at what changed it, and migrate again"
             self._failed("AC525", "the file changed while it was being migrated", hint)
@@ -79,14 +91,34 @@ class FileMigration:
         self.new = None
 
 
-def migrate_file(path: Path, target: Target = "controller") -> FileMigration:
+def _other_names(others: int) -> AllocationError:
+    message = f"the file has {counted(others, 'other name')} (hard links), which keep the old text"
+    return AllocationError("AC526", message, hint="migrate each name, or link them again")
+
+
+def migrate_file(
+    path: Path, target: Target = "controller", *, apart: bool = False
+) -> FileMigration:
     """What is to become of one file. Nothing is written.
+
+    Args:
+        path: the file.
+        target: ``controller`` removes the mode; ``spmd`` keeps it beside the backends.
+        apart: give engines that shared the trainer's GPUs their own.
 
     Raises:
         OSError: it cannot be read.
     """
-    data = path.read_bytes()
-    result = FileMigration(path, data=data)
+    result = FileMigration(path)
+    try:
+        result.data = data = read_limited(path)
+    except TooLargeError:
+        severity: Literal["error", "warning"] = "error" if kind_of(path) == "yaml" else "warning"
+        message = f"it is larger than {MAX_BYTES // 2**20} MiB, and was not read"
+        hint = "look for allocation_mode in it yourself: grep -n allocation_mode"
+        error = AllocationError("AC520", message, hint=f"{hint} {shlex.quote(str(path))}")
+        result.found = [Found(1, severity, error)]
+        return result
     if not _mentions(data):
         return result
     try:
@@ -99,26 +131,30 @@ def migrate_file(path: Path, target: Target = "controller") -> FileMigration:
             hint = "save it as UTF-8, and migrate again"
             result.found = [Found(line, "error", AllocationError("AC520", message, hint=hint))]
         return result
-    _judge(result, target, kind_of(path) or "lines")
+    _judge(result, target, kind_of(path) or "lines", apart)
     return result
 
 
-def _judge(result: FileMigration, target: Target, kind: Kind) -> None:
+def _judge(result: FileMigration, target: Target, kind: Kind, apart: bool) -> None:
+    from areal_conf.migrate.scripts import edited_script
     from areal_conf.migrate.usages import command_lines, python_uses
 
     if kind == "python":
         uses = list(python_uses(result.old))
+    elif kind == "shell":
+        result.new, uses = edited_script(result.old, target, result.path)
     else:
-        uses = list(command_lines(result.old, target))
+        uses = list(command_lines(result.old, target, result.path))
     if kind == "yaml":
-        migration = migrate_yaml(result.old, target)
+        migration = migrate_yaml(result.old, target, file=result.path, apart=apart)
         result.new, result.found = migration.new, migration.found
         uses = [use for use in uses if "command line" in use.error.message]
         if result.new is not None and target == "controller":
             fitting = "slurm" if migration.several_nodes else "local"
             scheduler = migration.scheduler or fitting
             key = "scheduler.type" if migration.has_scheduler else "+scheduler.type"
-            result.command = f"python3 SCRIPT --config {result.path} {key}={scheduler}"
+            named = shlex.quote(str(result.path))
+            result.command = f"python3 SCRIPT --config {named} {key}={scheduler}"
     result.found += [Found(use.line, "warning", use.error) for use in uses]
 
 
@@ -141,10 +177,15 @@ def kind_of(path: Path) -> Kind | None:
     if kind or path.suffix:
         return kind
     try:
+        if not path.is_file():
+            return None
         with path.open("rb") as file:
-            return "lines" if file.read(2) == b"#!" else None
+            first = file.readline(200)
     except OSError:
         return None
+    if not first.startswith(b"#!"):
+        return None
+    return "shell" if re.search(rb"\b(?:ba|z|da|k)?sh\b", first) else "lines"
 
 
 def find_files(paths: Iterable[Path]) -> Iterator[Path]:

@@ -11,12 +11,13 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from areal_conf.config.areal_defaults import LAUNCHERS
+from areal_conf.config.areal_defaults import INHERITS, LAUNCHERS
 from areal_conf.config.experiment import Experiment, code_list, read_experiment
 from areal_conf.config.packages import find_root
 from areal_conf.config.redaction import Redactor
 from areal_conf.config.versions import Version, areal_version
 from areal_conf.errors import AllocationError, Diagnostic, can_be_allowed, clip, wrong_type
+from areal_conf.legacy.allocation_mode import AllocationMode
 from areal_conf.legacy.carry_over import FIELD, Carried, carry_over
 from areal_conf.planning.options import PlanOptions
 from areal_conf.planning.resolve import resolve
@@ -172,6 +173,8 @@ def _resolve(experiment: Experiment, launcher: str | None, areal: Version) -> Re
     mode: Mode = "spmd" if spmd else "single_controller"
     if not experiment.allocation_mode:
         return resolve(experiment, launcher, mode, Carried(), areal)
+    if spmd:
+        experiment = _without_labels(experiment)
     sections = experiment.engines
     carried = carry_over(
         experiment.allocation_mode,
@@ -181,6 +184,23 @@ def _resolve(experiment: Experiment, launcher: str | None, areal: Version) -> Re
         path=experiment.root.at(FIELD),
     )
     return resolve(experiment, launcher, mode, carried, areal)
+
+
+def _without_labels(experiment: Experiment) -> Experiment:
+    """`experiment` without backends that only name what its ``allocation_mode`` gives in full.
+
+    Up to 0.4.1 AReaL's files had ``backend: fsdp`` beside ``allocation_mode: sglang.d4+d4``.
+    """
+    try:
+        says = AllocationMode.from_str(experiment.allocation_mode).engines()
+    except AllocationError:
+        return experiment
+    engines = dict(experiment.engines)
+    for name, section in engines.items():
+        meant = says.get(name) or says.get(INHERITS.get(name, ""))
+        if meant is not None and section.backend == meant.backend:
+            engines[name] = replace(section, backend=None)
+    return replace(experiment, engines=engines)
 
 
 def _unjudged(backend: object) -> str | None:

@@ -120,7 +120,10 @@ def test_places(tmp_path: Path) -> None:
         ("actor: {backend: torch:d2}", ["1:18 AC102 actor.backend"]),
         ("actor: {backend: fsdp:d8}\nrollout: {gpus: 3}", ["2:1 AC301 rollout.backend"]),
         ("actor: {backend: fsdp:d8}\nrollout: {backend: }", ["2:19 AC301 rollout.backend"]),
-        ("teacher: {backend: fsdp:d8e2}", ["1:27 AC104 teacher.backend"]),
+        (
+            "teacher: {backend: fsdp:d8e2}",
+            ["1:20 AC324 teacher.backend", "1:27 AC104 teacher.backend"],
+        ),
         (
             "teacher: {engine_type: train, train: {backend: fsdp:d8e2}}",
             ["1:55 AC104 teacher.train.backend"],

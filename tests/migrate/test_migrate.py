@@ -28,8 +28,9 @@ from areal_conf.cli.migrate import add_arguments, run
 from areal_conf.errors import CODES
 from areal_conf.legacy.dialects import DIALECTS
 from areal_conf.migrate import config
-from areal_conf.migrate.config import Migration, migrate_yaml
+from areal_conf.migrate.config import migrate_yaml
 from areal_conf.migrate.files import migrate_file
+from areal_conf.migrate.outcome import Migration
 from areal_conf.migrate.usages import command_lines, python_uses
 
 CASES = CASES / "migrate"
@@ -288,8 +289,9 @@ actor: &a
   path: p
 critic:
   backend: ${actor.backend}
+  scheduling_strategy: {type: colocation, target: actor}
   <<: *a
-ref: *a
+ref: {<<: *a, scheduling_strategy: {type: colocation, target: actor}}
 """
     )
 
@@ -314,28 +316,32 @@ rollout: &r
     [
         ("judge:\n  <<: *a\n  name: j\n", "judge"),
         ("eval_rollout: *r\n", "eval_rollout"),
-        ("ref: *r\n", "ref"),  # which would serve, instead of inheriting from actor
+        ("ref: *r\n", None),  # which would serve, instead of inheriting from actor
         ("x: &x {<<: *a}\ny: {<<: [{k: 1}, *x]}\n", ""),
         ("mine: {deep: [*a]}\n", "mine.deep.-"),
-        ("judge: {<<: *a, backend: 'sglang:d1'}\n", None),
-        ("other: &o {path: y}\nmine: *o\n", None),
+        ("judge: {<<: *a, backend: 'sglang:d1'}\n", "fine"),
+        ("other: &o {path: y}\nmine: *o\n", "fine"),
     ],
 )
 def test_an_alias_does_not_carry_a_backend_elsewhere(more: str, changed: str | None) -> None:
     migration = migrate_yaml(SHARED + more)
-    if changed is None:
+    if changed == "fine":
         assert migration.new is not None
         return
     assert migration.new is None
     assert codes(migration) == ["AC527"]
-    assert f"an alias would change {changed}" in migration.found[0].error.message
+    if changed is not None:
+        assert f"an alias would change {changed}" in migration.found[0].error.message
 
 
 @pytest.mark.parametrize("ref", ["*a", "{<<: *a}", "{<<: *a, name: ref}"])
 def test_a_ref_that_is_the_actors_section_inherits_as_before(ref: str) -> None:
-    migration = migrate_yaml(f"{SHARED}ref: {ref}\n")
+    migration = migrate_yaml(f"{SHARED}ref: {ref}\n", apart=True)
     assert codes(migration) == ["AC530"]
     assert plan(OmegaConf.create(migration.new or "")).total_gpus == 12
+    migration = migrate_yaml(f"{SHARED}ref: {ref}\n")
+    assert codes(migration) == []
+    assert plan(OmegaConf.create(migration.new or "")).total_gpus == 8
 
 
 def test_a_strategy_that_is_merged_in_counts() -> None:
@@ -347,7 +353,8 @@ def test_flow_style() -> None:
     before = "allocation_mode: sglang:d4+d4\nrollout: {x: 1}\nactor: {}\nref: {\n  y: 2,\n}\n"
     assert both(before) == (
         'rollout: {backend: "sglang:d4", x: 1}\nactor: {backend: "fsdp:d4"}\n'
-        'ref: {backend: "${actor.backend}", \n  y: 2,\n}\n'
+        'ref: {backend: "${actor.backend}", '
+        "scheduling_strategy: {type: colocation, target: actor}, \n  y: 2,\n}\n"
     )
 
 
@@ -506,9 +513,9 @@ def test_the_word_elsewhere_says_nothing(text: str) -> None:
     assert migrate_yaml(text) == Migration()
 
 
-def test_a_root_mode_is_migrated_although_a_nested_one_is_left() -> None:
-    migration = migrate_yaml(GRPO + "teacher:\n  allocation_mode: fsdp:d8\n")
-    assert migration.new == MIGRATED + "teacher:\n  allocation_mode: fsdp:d8\n"
+def test_no_file_is_migrated_by_half() -> None:
+    """AReaL 1.0.0 to 1.0.2 had a mode of the teacher's own."""
+    migration = left_alone(GRPO + "teacher:\n  allocation_mode: d1p1t4\n", "AC522")
     assert codes(migration) == ["AC522"]
 
 
@@ -517,18 +524,21 @@ def test_a_root_mode_is_migrated_although_a_nested_one_is_left() -> None:
 
 def test_an_engine_that_shared_gpus_and_adds_its_own_now() -> None:
     before = GRPO.split("  scheduling_strategy")[0].replace("kl_ctl: 0.0", "kl_ctl: 0.1")
-    migration = migrate_yaml(before)
+    migration = migrate_yaml(before, apart=True)
     assert migration.new is not None
     assert codes(migration) == ["AC530"]
     assert "adds 4 GPUs" in migration.found[0].error.message
     assert not migration.undecided
-    assert codes(migrate_yaml(before.replace("kl_ctl: 0.1", "kl_ctl: 0.0"))) == []
-    assert codes(migrate_yaml(before, "spmd")) == []
+    assert codes(migrate_yaml(before.replace("kl_ctl: 0.1", "kl_ctl: 0.0"), apart=True)) == []
+    assert codes(migrate_yaml(before, "spmd", apart=True)) == []
+    shared = migrate_yaml(before)
+    assert codes(shared) == []
+    assert "  scheduling_strategy: {type: colocation, target: actor}\n" in (shared.new or "")
 
 
 def test_a_colocation_that_the_sections_do_not_repeat() -> None:
     mode = "fsdp[actor]:d4|sglang[rollout]:d4"
-    migration = migrate_yaml(GRPO.replace("sglang:d4p1t1+d4p1t1", mode))
+    migration = migrate_yaml(GRPO.replace("sglang:d4p1t1+d4p1t1", mode), apart=True)
     (found,) = migration.found
     assert "rollout shared the GPUs of actor" in found.error.message
     line = "scheduling_strategy: {type: colocation, target: actor}"
@@ -803,10 +813,10 @@ python3 -m areal.launcher.slurm train.py --config grpo.yaml \\
 """
 
 
-def test_shell_lines_are_reported_with_the_line_to_write(
+def test_lines_of_documents_are_reported_with_the_line_to_write(
     tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tree / "train.sh"
+    path = tree / "train.md"
     path.write_text(SCRIPT)
     assert migrate("--write", path) == 0
     assert path.read_text() == SCRIPT
@@ -815,7 +825,8 @@ def test_shell_lines_are_reported_with_the_line_to_write(
     assert "write python3 train.py --config grpo.yaml \\" in err
     assert f"{path}:4: AC528" in err
     assert (
-        "write rollout.backend=sglang:d12p1t1 actor.backend=fsdp:d4p1t1 scheduler.type=slurm" in err
+        "write rollout.backend=sglang:d12p1t1 actor.backend=fsdp:d4p1t1 ++scheduler.type=slurm"
+        in err
     )
 
 
@@ -824,7 +835,9 @@ FOLDED = "(attn:d1p4t2c2|ffn:d1p4t1e4)"
 COMMANDS = {
     "allocation_mode=d8": "actor.backend=fsdp:d8",
     "run `allocation_mode=sglang:d4+d4`.": f"run `{BOTH}`.",
-    "t '+allocation_mode=sglang:d4 + d4' a=b": f"t {BOTH} a=b",
+    "t '+allocation_mode=sglang:d4 + d4' a=b": (
+        "t ++rollout.backend=sglang:d4 ++actor.backend=fsdp:d4 a=b"
+    ),
     't allocation_mode="sglang:d4|fsdp[actor]:d4"': f"t {BOTH}",
     f"t allocation_mode=sglang:d4t4+megatron:{FOLDED} x=1": (
         f"t rollout.backend=sglang:d4t4 'actor.backend=\"megatron:{FOLDED}\"' x=1"
