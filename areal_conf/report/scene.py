@@ -1,14 +1,15 @@
 """What sits where in the picture of a plan: engines, the ranks on each GPU, nodes of one shape.
 
-Up to `MOST_NODES` nodes are shown one by one; larger clusters are summed up by node shape (which
-engine on which GPU). `areal_conf.report.svg` draws it.
+Up to `MOST_SINGLE` nodes are shown one by one; of larger clusters equal nodes (which engine on
+which GPU) are folded: the first, the last, and one box for those between. `areal_conf.report.svg`
+draws it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from areal_conf.errors import clip
 
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
     from areal_conf.planning.result import EnginePlan, Plan
 
 
+MOST_SINGLE = 16
+"""Nodes that are drawn one by one; of more, equal ones are folded."""
+
 MOST_NODES = 256
-"""Nodes that are drawn one by one."""
+"""Boxes of a picture; the others are counted."""
 
 MOST_CELLS = 2048
-"""GPUs of a cluster that are drawn one by one; of larger ones the shapes of nodes are drawn."""
+"""GPUs of a picture; the others are counted."""
 
 MOST_GPUS = 128
 """GPUs of one node that are drawn; the rest is counted."""
@@ -54,6 +58,12 @@ class Drawn(NamedTuple):
     def serves(self) -> bool:
         return self.plan.role == "inference"
 
+    @property
+    def experts(self) -> bool:
+        """Whether it has an expert mesh."""
+        allocation = self.plan.allocation
+        return allocation is not None and allocation.parallel.sizes.expert_mesh
+
     def label(self, ranks: Sequence[int]) -> str:
         """Coordinates that the ranks have in common, or their range: ``d0-3 t1``."""
         mesh = self.plan.order.dense
@@ -63,6 +73,12 @@ class Drawn(NamedTuple):
             values = {rank // stride % size for rank in ranks}
             word = "inst " if self.serves and letter == "d" else letter
             parts.append(word + ranges_of(min(values), max(values)))
+        if self.experts:
+            expert = self.plan.order.expert
+            for letter in ("e", "etp"):
+                if expert.sizes[letter] > 1:
+                    values = {expert.coordinate(rank, letter) for rank in ranks}
+                    parts.append(letter + ranges_of(min(values), max(values)))
         return " ".join(parts) or "rank 0"
 
 
@@ -132,7 +148,7 @@ def groups_of_nodes(plan: Plan, engines: Sequence[Drawn]) -> list[Group]:
     }
     total = max([plan.cluster.n_nodes, *(node + 1 for node in used)])
     idle: list[Cell] = [()] * min(per_node, MOST_GPUS)
-    if total <= MOST_NODES and total * len(idle) <= MOST_CELLS:
+    if total <= MOST_SINGLE and total * len(idle) <= MOST_CELLS:
         return [
             Group(
                 f"node {node}" if node < plan.cluster.n_nodes else f"node {node}: beyond n_nodes",
@@ -152,14 +168,26 @@ def _by_shape(nodes: dict[int, list[Cell]], idle: list[Cell], total: int, have: 
         alike.setdefault((_shape(cells), node >= have), []).append(node)
     groups = []
     for (_, over), numbers in alike.items():
-        members = [nodes[n] for n in numbers]
-        label = _nodes_label(_spans(numbers), len(numbers)) + (": beyond n_nodes" if over else "")
-        groups.append(Group(label, members[0], members, len(numbers), over))
+        beyond = ": beyond n_nodes" if over else ""
+        for part in _folded(numbers):
+            members = [nodes[n] for n in part]
+            label = _nodes_label(_spans(part), len(part)) + beyond
+            groups.append(Group(label, members[0], members, len(part), over))
     gaps = _gaps(list(nodes), total)
     if gaps:
         count = sum(last - first + 1 for first, last in gaps)
         groups.append(Group(_nodes_label(gaps, count), idle, [idle], count))
     return groups
+
+
+_Item = TypeVar("_Item")
+
+
+def _folded(alike: Sequence[_Item]) -> list[Sequence[_Item]]:
+    """The first and the last of equal things, each for itself, and those between together."""
+    if len(alike) < 4:
+        return [[one] for one in alike]
+    return [alike[:1], alike[1:-1], alike[-1:]]
 
 
 def _shape(cells: Sequence[Cell]) -> tuple[object, ...]:
@@ -197,7 +225,7 @@ def _gaps(used: Sequence[int], total: int) -> list[tuple[int, int]]:
 def _nodes_label(spans: Sequence[tuple[int, int]], count: int) -> str:
     texts = [str(a) if a == b else f"{a}-{b}" for a, b in spans]
     named = ", ".join(texts[:3]) + (", …" if len(texts) > 3 else "")
-    return f"node {named}" if count == 1 else f"nodes {named}: same shape x{count}"
+    return f"node {named}" if count == 1 else f"nodes {named}: x {count} like this"
 
 
 def _groups_of_ranks(engines: Sequence[Drawn]) -> list[Group]:
@@ -226,20 +254,18 @@ def _rows(host: Drawn, sharing: Sequence[Drawn]) -> list[Group]:
         ]
         for start in range(0, world, width)
     ]
-    if len(rows) <= MOST_NODES:
+    if len(rows) <= MOST_SINGLE:
         return [Group(_ranks_label(host.name, row, row), row, [row]) for row in rows]
     alike: dict[object, list[list[Cell]]] = {}
     for row in rows:
         alike.setdefault(_shape(row), []).append(row)
-    return [
-        Group(
-            f"{_ranks_label(host.name, same[0], same[-1])}: same shape x{len(same)}",
-            same[0],
-            same,
-            len(same),
-        )
-        for same in alike.values()
-    ]
+    groups = []
+    for same in alike.values():
+        for part in _folded(same):
+            more = f": x {len(part)} like this" if len(part) > 1 else ""
+            label = f"{_ranks_label(host.name, part[0], part[-1])}{more}"
+            groups.append(Group(label, part[0], list(part), len(part)))
+    return groups
 
 
 def _ranks_label(name: str, first: Sequence[Cell], last: Sequence[Cell]) -> str:

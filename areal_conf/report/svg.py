@@ -336,7 +336,8 @@ class _Picture:
         widest = _WIDEST if len(self.groups) <= _MOST_MIDDLING else _WIDEST_OF_MANY
         across = int((widest - 2 * _MARGIN + self.scale.gutter) // step)
         if len(self.groups) <= _MOST_NORMAL:
-            across = min(across, round((len(self.groups) * 1.2) ** 0.5))
+            in_a_row = 3 if any(group.count > 1 for group in self.groups) else 1
+            across = min(across, max(in_a_row, round((len(self.groups) * 1.2) ** 0.5)))
         across = max(1, across)
         for start in range(0, len(self.groups), across):
             row = self.groups[start : start + across]

@@ -25,6 +25,38 @@ def parse(specs: list[str]) -> list[dict[str, Any]]:
     return answers
 
 
+def log_steps(folder: str, used: list[float]) -> None:
+    """Let AReaL's own logger write a step for each number of GB used; ``folder/tb`` too."""
+    from types import SimpleNamespace
+
+    from areal.api import FinetuneSpec
+    from areal.api.cli_args import StatsLoggerConfig
+    from areal.api.io_struct import DeviceRuntimeInfo
+    from areal.utils import stats_logger, stats_tracker
+
+    settings = StatsLoggerConfig(experiment_name="e", trial_name="t", fileroot=folder)
+    settings.tensorboard.path = f"{folder}/tb"
+    stats_logger.asdict = lambda config: {}  # which stands in for a whole experiment
+    spec = FinetuneSpec(total_train_epochs=1, dataset_size=8, train_batch_size=2)
+    stream = open(f"{folder}/areal.log", "w", encoding="utf-8")  # noqa: SIM115 - loggers keep it
+    handlers = stats_logger.logger.handlers + _logger_of(DeviceRuntimeInfo).handlers
+    for handler in handlers:
+        handler.stream = stream
+    logger = stats_logger.StatsLogger(SimpleNamespace(stats_logger=settings), spec)
+    tracker = stats_tracker.DistributedStatsTracker()
+    for step, gigabytes in enumerate(used):
+        with tracker.record_timing("train_step"), tracker.record_timing("rollout"):
+            pass
+        DeviceRuntimeInfo(1.0, 2.0, gigabytes, 79.1, "GB").log("ppo update")
+        logger.commit(0, step, step, tracker.export())
+    logger.close()
+    stream.flush()
+
+
+def _logger_of(cls: Any) -> Any:
+    return vars(sys.modules[cls.__module__])["logger"]
+
+
 def sizes(allocation: Any) -> dict[str, Any]:
     p = allocation.parallel
     return {
