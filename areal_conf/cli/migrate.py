@@ -57,8 +57,13 @@ def run(args: argparse.Namespace) -> int:
         elif not path.is_fifo():
             path.open("rb").close()
     roots.forget()
-    changed = left = told = unread = 0
-    for path in _with_progress(list(find_files(paths))):
+    changed = left = told = 0
+    closed: list[OSError] = []
+    files = list(find_files(paths, closed.append))
+    for error in closed:
+        print(f"{error.filename}: not searched: {error.strerror or error}", file=sys.stderr)
+    unread = len(closed)
+    for path in _with_progress(files):
         try:
             result = migrate_file(path, args.target, apart=args.no_colocation)
         except OSError as error:
@@ -75,8 +80,8 @@ def run(args: argparse.Namespace) -> int:
         unread += any(found.error.code == "AC520" for found in result.found)
     _summary(changed, left, told, unread, args.write)
     if args.check:
-        return int(bool(changed or left))
-    return int(bool(args.write and left))
+        return int(bool(changed or left or closed))
+    return int(bool(args.write and (left or closed)))
 
 
 def _with_progress(files: Sequence[Path]) -> Iterable[Path]:

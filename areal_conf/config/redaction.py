@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from areal_conf.config.areal_defaults import ROLES
+from areal_conf.documents.isolation import is_environment_hidden
 from areal_conf.errors import CODES, AllocationError, Diagnostic, clip
 from areal_conf.legacy.allocation_mode import AllocationMode
 from areal_conf.spec.allocation import SchedulingStrategyType, looks_like_spec
@@ -117,6 +118,8 @@ def _all_patterns(
 
 def _named(texts: Iterable[str]) -> list[str]:
     """Names of the environment variables that `texts` ask for; longest values first."""
+    if is_environment_hidden():  # no value of it is in anything, and its words are only words
+        return []
     names: set[str] = set()
     for text in texts:
         for name in _ENV.findall(text):

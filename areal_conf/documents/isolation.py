@@ -35,6 +35,11 @@ def environment_hidden() -> Iterator[list[str]]:
         _hidden.reset(token)
 
 
+def is_environment_hidden() -> bool:
+    """Whether this thread is inside `environment_hidden`."""
+    return _hidden.get() is not None
+
+
 def _wrap() -> None:
     global _users
     from omegaconf.basecontainer import BaseContainer

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -188,17 +188,19 @@ def kind_of(path: Path) -> Kind | None:
     return "shell" if re.search(rb"\b(?:ba|z|da|k)?sh\b", first) else "lines"
 
 
-def find_files(paths: Iterable[Path]) -> Iterator[Path]:
+def find_files(
+    paths: Iterable[Path], on_error: Callable[[OSError], object] | None = None
+) -> Iterator[Path]:
     """The files to look at, each once: the given ones, and in directories what `walk` finds
-    and `kind_of` knows."""
+    and `kind_of` knows. `on_error` takes the error of a folder that cannot be listed."""
     seen: set[str] = set()
     for path in paths:
-        for found in _below(path) if path.is_dir() else (path,):
+        for found in _below(path, on_error) if path.is_dir() else (path,):
             real = os.path.realpath(found)
             if real not in seen:
                 seen.add(real)
                 yield found
 
 
-def _below(directory: Path) -> Iterator[Path]:
-    return (path for path in walk(directory) if path.is_file() and kind_of(path))
+def _below(directory: Path, on_error: Callable[[OSError], object] | None) -> Iterator[Path]:
+    return (path for path in walk(directory, on_error) if path.is_file() and kind_of(path))

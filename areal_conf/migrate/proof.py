@@ -30,8 +30,8 @@ _MANY = 500
 _SAME_BUDGET = {"AC306", "AC308"}
 """What more GPUs than the cluster has are called under either mode."""
 
-_GIVEN = {"AC316"}
-"""What the printed command gives: the scheduler."""
+_GIVEN = {"AC316", "AC359"}
+"""What people give beside the layout: the scheduler, by the printed command, and what it grants."""
 
 
 class UnprovenError(Exception):

@@ -203,6 +203,21 @@ def test_folders_that_cannot_be_listed_are_told(
     monkeypatch.setattr(os, "scandir", refuse)
     assert main(["check", str(tmp_path)]) == 2
     assert "closed: Permission denied" in capsys.readouterr().err
+    assert main(["migrate", "--check", str(tmp_path)]) == 1
+    assert "closed: not searched: Permission denied" in capsys.readouterr().err
+
+
+def test_no_word_of_the_environment_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "actor: {backend: fsdp:d4p2}\nname: '${oc.env:WORD}'\n"
+    write(tmp_path, {"a.yaml": text, "b.yaml": "defaults: [areal/layout: 9x9, _self_]\n" + text})
+    shown = []
+    for word in ("something", "pipeline", "layout", str(tmp_path)):
+        monkeypatch.setenv("WORD", word)
+        assert main(["check", str(tmp_path)]) == 1
+        shown.append(capsys.readouterr())
+    assert len(set(shown)) == 1
 
 
 def test_devices_and_pipes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
