@@ -57,7 +57,7 @@ CODES: dict[str, str] = {
     "AC321": "layout that another framework has no arguments for",
     "AC322": "a training script that cannot be launched",
     "AC323": "a name or path that the launcher's shell would read",
-    "AC324": "a key that this version of AReaL does not have",
+    "AC324": "a key or form that this version of AReaL does not read",
     "AC325": "workers that the scheduler cannot start as scheduling_spec says",
     "AC326": "a value of the environment that would have to be written out",
     "AC330": "not valid YAML",

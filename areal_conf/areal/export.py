@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from areal_conf.areal.interpolations import settle
 from areal_conf.config.versions import V1_0_4
 from areal_conf.config.view import UNSET
+from areal_conf.legacy.carry_over import FIELD
 from areal_conf.planning.options import PlanOptions
 from areal_conf.planning.result import planned
 from areal_conf.planning.state import Engine, ResolvedExperiment
@@ -220,11 +221,14 @@ class _Export:
     def nest_teacher(self) -> None:
         """``teacher.backend`` to ``teacher.train.backend`` or ``teacher.rollout.backend``."""
         teacher = self.state.engines.get("teacher")
-        if teacher is None or teacher.path != f"{self.prefix}teacher.backend":
+        paths = [f"{self.prefix}teacher.{key}" for key in ("backend", FIELD)]
+        if teacher is None or teacher.path not in paths:
             return
         section, role = self.plain["teacher"], teacher.role or "training"
         if not isinstance(section, dict):
             return
+        if FIELD in section:  # of AReaL 1.0.2
+            section.setdefault("backend", section.pop(FIELD))
         kind = "rollout" if role == "inference" else "train"
         outer = {k: section[k] for k in _TEACHER_KEYS[role] if k in section}
         inner = {k: v for k, v in section.items() if k not in outer and k != "engine_type"}

@@ -19,12 +19,16 @@ from areal_conf.config.tree import as_tree
 from areal_conf.config.versions import areal_version
 from areal_conf.config.view import View, is_mapping, is_unset, whole_number
 from areal_conf.errors import AllocationError, Diagnostic, clip, wrong_type
+from areal_conf.legacy.allocation_mode import AllocationMode
 from areal_conf.spec.allocation import looks_like_spec
 from areal_conf.spec.backends import Role
 
 _CLUSTER = {"n_nodes": 1, "n_gpus_per_node": 0, "cpus_per_node": 1, "mem_per_node": 1}
 """Numbers of a cluster section, and the least each may be."""
 
+
+_FIRST_GENERATION = {"n_nodes": 1, "n_gpus_per_node": 8}
+"""Defaults of its size (realhf/api/cli_args.py, ``BaseExperimentConfig``)."""
 
 _OWN_KEYS = ("engines", "cluster", "allow", "root", "model", "gpu", "areal", "app")
 """Keys of ``areal_plan``."""
@@ -78,6 +82,7 @@ class Experiment:
         model: ``areal_plan.model``, not yet judged; None where unset.
         gpu: ``areal_plan.gpu``, not yet judged; None where unset.
         areal: ``areal_plan.areal``; None where unset.
+        first_generation: its keys are those of AReaL's first generation (realhf).
         own_engines: the engines are an app's own (``areal_plan.engines``), not AReaL's trainer's.
         findings: what is wrong with what was read.
     """
@@ -97,6 +102,7 @@ class Experiment:
     gpu: Any = None
     areal: str | None = None
     own_engines: bool = False
+    first_generation: bool = False
     findings: list[Diagnostic] = field(default_factory=list)
     _values: dict[str, Any] = field(default_factory=dict)
 
@@ -199,6 +205,7 @@ class _Reader:
             gpu=self.option(own, "gpu"),
             areal=self.version(own),
             own_engines=listed is not None,
+            first_generation=areals and self.first_generation(),
             findings=self.findings,
         )
 
@@ -233,22 +240,41 @@ class _Reader:
         named = self.section(own, "cluster", _CLUSTER_HINT) if own else None
         told = areals and named is None
         sections = [named, self.section(self.view, "cluster", _CLUSTER_HINT, told)]
+        if areals and self.first_generation():  # its cluster section only caps the experiment
+            sections = [named, self.view, View(_FIRST_GENERATION)]
         numbers: dict[str, int | None] = {}
         for key, least in _CLUSTER.items():
             found = (self.count(view, key, least) for view in sections if view)
             numbers[key] = next((number for number in found if number is not None), None)
         return numbers
 
+    def first_generation(self) -> bool:
+        """Whether the root itself says the size of the experiment, as in AReaL's first generation
+        (realhf/api/cli_args.py, ``BaseExperimentConfig``), which had no rollout section."""
+        keys = self.view.keys()  # a View is no mapping
+        sized = "n_nodes" in keys or "n_gpus_per_node" in keys
+        return sized and "rollout" not in keys and "allocation_mode" in keys
+
     # -- engines ---------------------------------------------------------------------------
 
     def standard_engines(self) -> Iterator[tuple[str, EngineSection]]:
         for name, role in ROLES.items():
             section = self.standard_section(name)
+            if section is None and name == "actor":
+                section = self.old_trainer()
             if section is None:
                 continue
             engine = self.teacher(section) if name == "teacher" else None
             yield name, engine or self.engine(name, section, role)
         yield from self.other_engines()
+
+    def old_trainer(self) -> View | None:
+        """The trainer of SFT and RW configs up to AReaL 0.5.1: its section is called ``model``
+        (api/cli_args.py, ``SFTConfig``), and an ``allocation_mode`` says its layout."""
+        keys = self.view.keys()
+        if "model" not in keys or "rollout" in keys or not self.text(self.view, "allocation_mode"):
+            return None
+        return self.guard(lambda: self.view.section("model"))  # type: ignore[no-any-return]
 
     def standard_section(self, name: str) -> View | None:
         return self.section(self.view, name, _backend_line(name), what="a section with a backend")
@@ -283,7 +309,7 @@ class _Reader:
         kind = self.text(section, "engine_type")
         inner = {k: self.guard(lambda k=k: section.section(k)) for k in ("rollout", "train")}
         if kind is None and not any(inner.values()):
-            return None
+            return self.old_teacher(section)
         kind = kind or "rollout"
         if kind not in inner:
             error = AllocationError(
@@ -298,6 +324,22 @@ class _Reader:
         view = inner[kind] or View({}, section.at(kind))
         engine = self.engine("teacher", view, "inference" if kind == "rollout" else "training")
         return dataclasses.replace(engine, external=False)
+
+    def old_teacher(self, section: View) -> EngineSection | None:
+        """The teacher of AReaL 1.0.2, whose section has an ``allocation_mode`` of its own
+        (api/cli_args.py, ``TeacherConfig``)."""
+        text = self.text(section, "allocation_mode")
+        if text is None:
+            return None
+        path = section.at("allocation_mode")
+        try:
+            specs = list(AllocationMode.from_str(text).spelled().values())
+        except AllocationError as error:
+            self.findings += Diagnostic.all_of("error", error.at(path))
+            unread = "its allocation_mode cannot be read"
+            return EngineSection("teacher", section, path, None, inactive=unread)
+        raw = section.raw("allocation_mode")
+        return EngineSection("teacher", section, path, specs[0], raw) if len(specs) == 1 else None
 
     def ref_is_off(self) -> str | None:
         """Why AReaL builds no ref engine here (trainer/rl_trainer.py); None where it does."""

@@ -10,6 +10,12 @@ from areal_conf.errors import AllocationError, clip, wrong_type
 
 Version = tuple[int, ...]
 
+V0_5_1: Version = (0, 5, 1)
+"""The last whose SFT and RW configs call the trainer's section ``model``."""
+
+V1_0_3: Version = (1, 0, 3)
+"""The first whose engines have backends of their own, and whose trainers read them alone."""
+
 V1_0_4: Version = (1, 0, 4)
 """The AReaL that is assumed where none is installed and none is named."""
 

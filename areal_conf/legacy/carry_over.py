@@ -199,7 +199,8 @@ def _compared(
             continue
         if same:
             message = f"{engine}: allocation_mode and {place} are both set, and mean the same"
-            yield places.finding("warning", "AC511", message, "delete allocation_mode", own, place)
+            hint = "keep both for an SPMD launcher, else delete allocation_mode"
+            yield places.finding("warning", "AC511", message, hint, own, place)
         else:
             message = f"{engine}: allocation_mode says {spec}, {place} says {clip(own)}"
             hint = f"keep one: write {place}={spec}, or delete allocation_mode"

@@ -12,13 +12,15 @@ from itertools import chain
 from typing import Any
 
 from areal_conf.config.areal_defaults import INHERITS, LAUNCHERS
-from areal_conf.config.experiment import Experiment, code_list, read_experiment
+from areal_conf.config.experiment import EngineSection, Experiment, code_list, read_experiment
 from areal_conf.config.packages import find_root
 from areal_conf.config.redaction import Redactor
-from areal_conf.config.versions import Version, areal_version
+from areal_conf.config.versions import V1_0_3, Version, areal_version
+from areal_conf.config.view import View
 from areal_conf.errors import AllocationError, Diagnostic, can_be_allowed, clip, wrong_type
 from areal_conf.legacy.allocation_mode import AllocationMode
 from areal_conf.legacy.carry_over import FIELD, Carried, carry_over
+from areal_conf.legacy.older import of_first_generation
 from areal_conf.planning.options import PlanOptions
 from areal_conf.planning.resolve import resolve
 from areal_conf.planning.rules import (
@@ -28,6 +30,7 @@ from areal_conf.planning.rules import (
     models,
     scheduling_spec,
     trainer,
+    versions,
     workers,
 )
 from areal_conf.planning.state import Mode, ResolvedExperiment, Rule
@@ -157,7 +160,7 @@ def _gathered(
 def _found(facts: ResolvedExperiment, model: Any) -> Iterator[Diagnostic]:
     """What is wrong with a resolved experiment, rule by rule."""
     yield from facts.findings
-    for table in (cluster, scheduling_spec, trainer, workers, launchers, keys):
+    for table in (cluster, scheduling_spec, trainer, workers, launchers, versions, keys):
         yield from table.check(facts)
     if model is not None:
         yield from models.check(facts, model)
@@ -173,17 +176,42 @@ def _resolve(experiment: Experiment, launcher: str | None, areal: Version) -> Re
     mode: Mode = "spmd" if spmd else "single_controller"
     if not experiment.allocation_mode:
         return resolve(experiment, launcher, mode, Carried(), areal)
-    if spmd:
-        experiment = _without_labels(experiment)
+    if not spmd and areal >= V1_0_3:
+        return resolve(experiment, launcher, mode, _carried(experiment, False), areal)
+    experiment, carried = _of_its_time(experiment)
+    if areal < V1_0_3:  # not deprecated yet
+        found = [finding for finding in carried.findings if finding.code != "AC512"]
+        carried = replace(carried, findings=found, warning=None)
+    return resolve(experiment, launcher, mode, carried, areal)
+
+
+def _carried(experiment: Experiment, read: bool) -> Carried:
+    """What the ``allocation_mode`` does to `experiment`; `read`: whether AReaL reads it."""
     sections = experiment.engines
-    carried = carry_over(
+    return carry_over(
         experiment.allocation_mode,
         {name: _unjudged(section.backend) for name, section in sections.items()},
-        spmd=spmd,
+        spmd=read,
         paths={name: section.backend_path for name, section in sections.items()},
         path=experiment.root.at(FIELD),
     )
-    return resolve(experiment, launcher, mode, carried, areal)
+
+
+def _of_its_time(experiment: Experiment) -> tuple[Experiment, Carried]:
+    """An experiment whose ``allocation_mode`` is read, with the keys of older versions as they were
+    meant: bare names as labels, and engines of the first generation that have no section."""
+    experiment = _without_labels(experiment)
+    carried = _carried(experiment, True)
+    if experiment.first_generation:
+        root = experiment.root
+        unsaid = {
+            name: EngineSection(name, View({}, root.at(name)), root.at(f"{name}.backend"), None)
+            for name in carried.says
+            if name not in experiment.engines
+        }
+        experiment = replace(experiment, engines={**experiment.engines, **unsaid})
+        carried = of_first_generation(_carried(experiment, True))
+    return experiment, carried
 
 
 def _without_labels(experiment: Experiment) -> Experiment:

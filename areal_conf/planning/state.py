@@ -237,7 +237,8 @@ def demands(state: ResolvedExperiment) -> list[Demand]:
         allocation = engine.allocation
         if not engine.gpus or allocation is None:
             continue
-        size = allocation.instance_size or allocation.parallel.tensor_parallel_size
+        sizes = allocation.parallel.sizes
+        size = allocation.instance_size or max(sizes.t, sizes.etp)
         first_trainer = spmd and not engine.serves and not trainers
         trainers = trainers or not engine.serves
         fresh = slurm or (first_trainer and state.launcher in NODE_GRANULAR)

@@ -220,8 +220,8 @@ def _bad_instance(
 
 
 def straddling(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
-    """AC351: an instance or a tensor group lies on more than one node: its all-reduces leave the
-    node's own links."""
+    """AC351: an instance or a tensor group, of dense layers or of experts, lies on more than one
+    node: its all-reduces leave the node's own links."""
     if facts.placement is None:
         return
     for engine in facts.active():

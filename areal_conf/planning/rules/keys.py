@@ -21,6 +21,7 @@ from areal_conf.config.view import View, is_mapping
 from areal_conf.errors import AllocationError, Diagnostic, clip
 from areal_conf.planning.state import ResolvedExperiment
 
+_LAST_OF_THE_FIRST = "0.5.1"
 _OWN = ("areal_plan", "hydra", "defaults")
 _DEEPEST = 5
 """Sections of AReaL lie within each other no deeper: ``rollout.agent.scheduling_spec[0]``."""
@@ -31,8 +32,10 @@ def check(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     experiment = facts.experiment
     version = nearest_version(facts.areal)
     if not experiment.own_engines:
-        kinds = (*ROOTS, *FIRST_GENERATION) if version <= "0.5.1" else ROOTS
-        yield from _misspelt(experiment.root, kinds, version)
+        if experiment.first_generation:
+            yield from _misspelt(experiment.root, FIRST_GENERATION, _LAST_OF_THE_FIRST)
+        else:
+            yield from _misspelt(experiment.root, ROOTS, version)
         return
     cluster = _value(experiment.root, "cluster")
     if is_mapping(cluster):
