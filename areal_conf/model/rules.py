@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from areal_conf.model import server_rules
+from areal_conf.model import server_rules, server_types
 from areal_conf.model.facts import MAX_NUMBER, ModelFacts
 from areal_conf.model.known import is_known_type
 from areal_conf.model.rule import NO_SETTINGS, TABLE, Breaks, Rule, Settings, rule
@@ -450,6 +450,7 @@ def _unknown_type(s: Sizes, m: ModelFacts, x: Settings) -> bool:
     return bool(m.model_type) and not is_known_type(m.model_type)
 
 
+assert server_types.RULES_OF_TYPES
 assert server_rules.RULES_OF_SERVERS  # added to the table when they are imported
 
 RULES: tuple[Rule, ...] = tuple(sorted(TABLE, key=lambda rule: rule.code))

@@ -291,6 +291,10 @@ def quantised(**config: Any) -> dict[str, Any]:
         (WIDE_VL, "sglang:t32", {"vision_split": False}, set()),
         # layers with heads of their own, and layers under another name
         (MIMO, "vllm:t4", {}, {"AC401"}),
+        (QWEN3_30B, "sglang:t4", {"expert_groups": 3}, {"AC418"}),
+        ({**QWEN3_30B, "model_type": "mixtral", "num_experts": 2}, "vllm:t4", {}, set()),
+        ({**MAMBA2, "num_hidden_layers": 2}, "vllm:p2", {}, {"AC419"}),
+        ({**MAMBA2, "num_hidden_layers": 2}, "sglang:p2", {}, set()),
         (MIMO, "vllm:t2", {}, set()),
         (
             {**LLAMA, "per_layer_config": {"5": {"num_key_value_heads": 3}}},

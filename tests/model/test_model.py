@@ -432,6 +432,10 @@ RULE_CASES = [
         {},
     ),
     ("AC417", "vllm:d2t4", "t4", STATE_SPACE, "vllm:d4t2", {}),
+    ("AC418", "vllm:t16", "t16", {**QWEN3_235B, "num_experts": 8}, "vllm:t8", {}),
+    ("AC418", "sglang:t16", "t16", {**QWEN3_235B, "num_experts": 8}, "sglang:t8", {}),
+    ("AC419", "vllm:p2", "p2", {**QWEN25_7B, "model_type": "zamba2"}, "vllm:t2", {}),
+    ("AC420", "sglang:t4", "t4", QWEN25_7B, "sglang:d4", {"attention_dp": 3}),
     ("AC459", "fsdp:d8", "fsdp:d8", {**QWEN25_7B, "model_type": "brand_new"}, None, {}),
 ]
 
