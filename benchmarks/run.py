@@ -37,10 +37,10 @@ TABLES = (
 )
 PEERS = ("hydra-core", "omegaconf", "areal", "hydra-filter-sweeper", "PyYAML", "ruamel.yaml")
 INTRODUCTION = """\
-Written by `python benchmarks/run.py --write`; `bash tests/run.sh bench` makes an environment with
-every peer first. Times are seconds of the processor, whatever else runs on the machine. Both sides
-of a row run in turn: the ratio is the median of the pairs, and stands between the least and the
-greatest of them. Below 1 it is less here than there."""
+`python benchmarks/run.py --write` writes this page. `bash tests/run.sh bench` first creates an
+environment with every peer. Times are CPU seconds, so other load on the machine counts little. The
+two sides of a row run in turn. Each ratio is the median of the pairs, with the minimum and maximum
+in parentheses. A ratio below 1 means that this package takes less."""
 
 
 def page(names: list[str], effort: Effort) -> Iterator[str]:
