@@ -418,7 +418,8 @@ class _File:
 
     def unlike(self, line: int, why: str) -> LeftAloneError:
         message = f"the migrated file would not mean the same: {why}"
-        return LeftAloneError([Found(line, "error", AllocationError("AC527", message, hint=_EDIT))])
+        hint = f"{_EDIT}; or migrate with --no-colocation" if "share" in why else _EDIT
+        return LeftAloneError([Found(line, "error", AllocationError("AC527", message, hint=hint))])
 
     def share_gpus(self, mode: AllocationMode) -> None:
         """Let engines that shared GPUs under the SPMD launcher share them still."""
@@ -426,13 +427,17 @@ class _File:
             entry = self.root.entry(engine)
             if entry is None or self.is_off(engine) or not isinstance(self.value((engine,)), dict):
                 continue
-            strategy = self.value((engine, "scheduling_strategy"))
+            path = self.engine_path(engine)
+            entry = entry[1].entry(path[1]) if path[1:] else entry
+            if entry is None:
+                continue
+            strategy = self.value((*path, "scheduling_strategy"))
             if isinstance(strategy, dict) and strategy.get("type") == "colocation":
                 continue
             if self.apart:
                 self.found.append(self.added_gpus(entry[0], engine, host, mode))
             else:
-                self.colocate(engine, *entry, host)
+                self.colocate(path, *entry, host)
 
     def shared(self, mode: AllocationMode) -> dict[str, str]:
         """Each engine that shared the GPUs of another, which AReaL creates before it."""
@@ -452,20 +457,30 @@ class _File:
             shared["teacher"] = "actor"
         return shared
 
-    def colocate(self, engine: str, key: Node, section: Node, host: str) -> None:
-        """Write ``scheduling_strategy`` into a section."""
+    def engine_path(self, engine: str) -> KeyPath:
+        """Where an engine is: a teacher may be below ``teacher.train`` or ``teacher.rollout``."""
+        if engine == "teacher" and self.value((engine, "backend")) in ("", None, "???"):
+            written = {path[:-1] for path in self.written if path[0] == engine}
+            for path in ((engine, "train"), (engine, "rollout")):
+                if path in written or self.value((*path, "backend")):
+                    return path
+        return (engine,)
+
+    def colocate(self, path: KeyPath, key: Node, section: Node, host: str) -> None:
+        """Write ``scheduling_strategy`` into the section at `path`."""
+        engine = ".".join(path)
         own = section.entry("scheduling_strategy")
         if section.kind == "alias":
             value = f"{{<<: *{section.value}, scheduling_strategy: {_colocation(host)}}}"
             self.edits.append(Edit(section.start, section.end, value))
-            self.written.add((engine, "scheduling_strategy"))
-            self.replaced_aliases.add((engine,))
+            self.written.add((*path, "scheduling_strategy"))
+            self.replaced_aliases.add(path)
         elif own is None or _unset(own[1]):
-            self.write((engine,), key, section, "scheduling_strategy", _colocation(host))
+            self.write(path, key, section, "scheduling_strategy", _colocation(host))
         elif own[1].kind == "mapping" and own[1].entries:
-            path = (engine, "scheduling_strategy")
-            self.write(path, *own, "target", host)
-            self.write(path, *own, "type", "colocation")
+            below = (*path, "scheduling_strategy")
+            self.write(below, *own, "target", host)
+            self.write(below, *own, "type", "colocation")
         else:
             raise self.alone(
                 own[0],

@@ -69,7 +69,7 @@ def engine_paths() -> Iterator[KeyPath]:
     for name in ROLES:
         for section in ((name,), (name, "rollout"), (name, "train")):
             yield (*section, "backend")
-        yield name, "scheduling_strategy"
+            yield (*section, "scheduling_strategy")
 
 
 def prove(before: Any, after: Any, launcher: str, scheduler: str | None, *, apart: bool) -> None:

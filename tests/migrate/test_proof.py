@@ -102,6 +102,24 @@ def test_an_interpolated_strategy_is_left_alone() -> None:
     assert migrate_yaml(text, apart=True).new is not None
 
 
+TEACHER = "sglang[rollout]:d4+fsdp[actor]:d4|fsdp[teacher]:d4"
+
+
+@pytest.mark.parametrize(
+    "teacher",
+    [
+        "teacher: {engine_type: train, train: {x: 1}}\n",
+        "teacher:\n  engine_type: train\n  train:\n    x: 1\n",
+        "teacher: {engine_type: train, train: {backend: 'fsdp:d4'}}\n",
+        "teacher:\n  train:\n    scheduling_strategy: {type: separation}\n  engine_type: train\n",
+    ],
+)
+def test_a_teacher_that_trained_on_the_actors_gpus(teacher: str) -> None:
+    text = HALVES.replace("sglang.d4p1t1+d4p1t1", TEACHER) + teacher
+    data = yaml.safe_load(proven(text))["teacher"]["train"]
+    assert data["scheduling_strategy"] == {"type": "colocation", "target": "actor"}
+
+
 def test_servers_and_trainer_that_shared_gpus_need_offload() -> None:
     text = HALVES.replace("sglang.d4p1t1+d4p1t1", "sglang[rollout]:d4|fsdp[actor]:d4")
     assert codes(migrate_yaml(text)) == ["AC527"]
