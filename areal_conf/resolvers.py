@@ -147,9 +147,13 @@ def parse(spec: Any) -> DictConfig:
     """``${areal.parse:SPEC}``: all that a backend string says, as a mapping."""
     from omegaconf import OmegaConf
 
-    allocation = _allocation(spec)
+    return OmegaConf.create(fields_of(_allocation(spec)))
+
+
+def fields_of(allocation: ModelAllocation) -> dict[str, Any]:
+    """All that a backend string says, as plain values."""
     sizes = allocation.parallel.sizes
-    fields = {
+    return {
         "backend": allocation.backend,
         "name": allocation.name,
         "d": sizes.d,
@@ -162,7 +166,6 @@ def parse(spec: Any) -> DictConfig:
         "world_size": sizes.world,
         "canonical": str(allocation),
     }
-    return OmegaConf.create(fields)
 
 
 def canonical(spec: Any) -> str:

@@ -27,11 +27,9 @@ def run(args: argparse.Namespace) -> int:
         print(errors_as_json(error))
         return 1
     if args.format == "json":
-        from omegaconf import OmegaConf
+        from areal_conf.resolvers import fields_of
 
-        from areal_conf.resolvers import parse
-
-        print(json.dumps(OmegaConf.to_container(parse(args.spec)), indent=2))
+        print(json.dumps(fields_of(allocation), indent=2))
     else:
         from rich.console import Console
 
