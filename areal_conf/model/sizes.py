@@ -119,6 +119,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "num_experts_per_token",
         "moe_top_k",
         "moe_topk",
+        "moe_k",
+        "num_experts_per_topk",
         "top_k_experts",
     ),
     "shared_experts": (
@@ -134,14 +136,21 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "shared_experts_intermediate_size",
         "share_expert_dim",
     ),
-    "first_dense": ("first_k_dense_replace", "num_dense_layers"),
+    "first_dense": ("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index"),
     "q_lora_rank": ("q_lora_rank",),
     "qk_nope_head_dim": ("qk_nope_head_dim",),
     "qk_rope_head_dim": ("qk_rope_head_dim",),
     "v_head_dim": ("v_head_dim",),
     "sliding_window": ("sliding_window",),
     "mtp_layers": ("num_nextn_predict_layers", "mtp_num_layers", "mtp_num_hidden_layers"),
-    "moe_every": ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq"),
+    "moe_every": (
+        "decoder_sparse_step",
+        "interleave_moe_layer_step",
+        "moe_layer_freq",
+        "moe_layer_interval",
+        "moe_layer_frequency",
+        "expert_layer_period",
+    ),
     "full_every": ("full_attention_interval",),
 }
 
@@ -218,6 +227,9 @@ def _moe_layers(chain: Chain, layers: int, numbers: Mapping[str, int | None]) ->
     kinds = _find(chain, ("mlp_layer_types",))
     if isinstance(kinds, list) and kinds:
         return min(layers, sum(1 for kind in kinds if kind != "dense"))
+    named = _find(chain, ("moe_layers_enum",))  # Step: "4,5,6"
+    if isinstance(named, str) and named:
+        return min(layers, named.count(",") + 1)
     listed = _find(chain, ("moe_layers", "mlp_only_layers"))
     blocks = _find(chain, ("layers_block_type",))
     if isinstance(blocks, list) and "moe" in blocks:

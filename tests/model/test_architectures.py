@@ -416,6 +416,28 @@ def test_layers_that_are_listed_and_not_counted() -> None:
     assert read_model({**config, "hybrid_override_pattern": "M-M*-"}).layers == 5
 
 
+@pytest.mark.parametrize(
+    ("keys", "moe_layers"),
+    [
+        ({"moe_layer_start_index": 1, "moe_layer_interval": 1}, 31),
+        ({"expert_layer_period": 2, "expert_layer_offset": 1}, 16),
+        ({"moe_layers_enum": "4,5,6"}, 3),
+        ({"mlp_layer_types": ["dense"] * 3 + ["sparse"] * 29}, 29),
+        ({"moe_layer_freq": [0] + [1] * 31}, 31),
+        ({}, 32),
+    ],
+)
+def test_layers_with_experts(keys: dict[str, Any], moe_layers: int) -> None:
+    config = {**LLAMA, "model_type": "own", "num_experts": 16, "moe_intermediate_size": 512}
+    assert read_model({**config, **keys}).moe_layers == moe_layers
+
+
+def test_key_value_heads_of_each_layer() -> None:
+    listed = {**LLAMA, "num_key_value_heads_per_layer": [4, 4, 2]}
+    del listed["num_key_value_heads"]
+    assert read_model(listed).kv_heads == 2
+
+
 def test_an_unknown_type_is_said_to_be_unknown() -> None:
     config = {"model_type": "qwen99", "num_attention_heads": 8, "num_hidden_layers": 2}
     found = check_model(ModelAllocation.from_str("fsdp:d2t3"), read_model(config))
