@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -82,7 +83,8 @@ def _said(found: Mapping[str, Any]) -> Iterator[str]:
     if found["next"]:
         yield "try next:"
     for one in found["next"]:
-        yield f"  {' '.join(one['overrides'])}  # {one['reason']}".replace("    #", "  #")
+        words = f"{shlex.join(one['overrides'])}  " if one["overrides"] else ""
+        yield f"  {words}# {one['reason']}"
 
 
 def _line(text: str) -> str:
@@ -137,7 +139,6 @@ def _figures(jobs: Sequence[Mapping[str, Any]]) -> list[Column]:
         Column("fits, estimated", "verdict"),
         Column("seconds", "seconds", number=True),
         Column("returned", "value", number=True),
-        Column("error", "error"),
     ]
     rows = [_page_row(0, row) for row in jobs]
     return [c for c in columns if any(row[c.key] not in (None, "") for row in rows)]
@@ -162,7 +163,6 @@ def _page_row(number: int, row: Mapping[str, Any]) -> dict[str, Any]:
         else None
         if value is None
         else str(value),
-        "error": _line(row["error"]) if row["error"] else "",
         "overrides": " ".join(row["overrides"] or ()),
     }
     out.update({f"layout {name}": spec for name, spec in (row["layouts"] or {}).items()})

@@ -311,6 +311,10 @@ class _Picture:
         parts = [f"{x}: {names[x]}" for x in "dpct" if x in letters]
         if any(e.serves for e in self.engines):
             parts.insert(0, "inst: server instance")
+        if any(e.experts for e in self.engines):
+            parts.append("e: expert")
+        if any(e.plan.dims and e.plan.dims.etp > 1 for e in self.engines):
+            parts.append("etp: tensor of an expert")
         if not parts:
             return []
         return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -57,7 +58,7 @@ def listed(jobs: Sequence[Job]) -> Iterator[str]:
             one = job.estimate
             verdict = (one and one.verdict) or "unknown"
             shown = f"{verdict:8} {_memory(job):>11}  {'-' if time is None else f'{time:.2f}':>5}  "
-        yield f"{number:3}  {shown}{' '.join(job.overrides)}"
+        yield f"{number:3}  {shown}{shlex.join(job.overrides)}"
 
 
 def _memory(job: Job) -> str:

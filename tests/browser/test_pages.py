@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ import pytest
 
 from areal_conf import plan
 from areal_conf.report.page import Column, plan_page, table_page
+from areal_conf.report.results import results_page
+from areal_conf.sweeps.results.summary import results
 
 pytestmark = pytest.mark.browser
 
@@ -110,3 +113,27 @@ def test_nothing_is_wider_than_the_window(
     assert (dark == "rgb(21, 24, 28)") is (scheme == "dark")
     assert not [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
     shot(browser, f"plan-{scheme}-{width}")
+
+
+def test_results_fit_a_telephone(browser: Any, tmp_path: Path) -> None:
+    spec = "megatron:(attn:d2t4|ffn:t2e4)"
+    jobs = [
+        {
+            "job": n,
+            "overrides": [f"actor.backend={spec}", "note=<b>x</b>"],
+            "layouts": {"actor": spec, "<i>": "fsdp:d8"},
+            "state": "completed",
+            "return_value": 3 - n,
+        }
+        for n in range(3)
+    ]
+    (tmp_path / "layouts.json").write_text(json.dumps({"jobs": jobs}))
+    page = results_page(results(tmp_path))
+    for scheme in ("light", "dark"):
+        opened(browser, tmp_path, page, width=400, scheme=scheme)
+        shot(browser, f"results-{scheme}")
+        wide = browser.execute_script("return document.documentElement.scrollWidth")
+        assert wide <= 400
+    assert browser.execute_script("return document.querySelectorAll('b, i').length") == 0
+    numbers = [cell.text for cell in browser.find_elements("css selector", "td:nth-child(2)")]
+    assert numbers == ["2", "1", "0"]

@@ -156,7 +156,9 @@ def _compare_times(rows: Sequence[dict[str, Any]]) -> None:
             kinds.setdefault(repr(estimate.get("compare_within")), []).append(row)
     for members in kinds.values():
         best = min(members, key=lambda row: row["training"])
-        for row in members if len(members) > 1 else ():
+        for row in members:
+            if row is best:
+                continue
             estimated = row["estimate"]["time"] / best["estimate"]["time"]
             measured = row["training"] / best["training"]
             row["time_off"] = round(estimated / measured - 1, 4)
