@@ -60,7 +60,7 @@ def rows(effort: Effort) -> Iterator[Row]:
             partial(filtered, loader, master),
             effort,
             whole=(1, COMBINATIONS / FEW),
-            most=2,
+            most=3,
         )
 
 
