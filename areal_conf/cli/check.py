@@ -74,7 +74,8 @@ class _Linted(NamedTuple):
         result = " and ".join(told)
         if self.not_composed:
             result += f"{', ' if result else ''}{self.not_composed} not composed"
-        return f"{counted(self.files, 'file')} checked: {result or 'nothing wrong'}"
+        checked = f"{counted(self.files, 'file')} checked"
+        return f"{checked}: {result or 'nothing wrong'}" if self.files else checked
 
 
 def run(args: argparse.Namespace) -> int:

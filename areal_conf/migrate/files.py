@@ -185,6 +185,8 @@ def kind_of(path: Path) -> Kind | None:
         return None
     if not first.startswith(b"#!"):
         return None
+    if b"python" in first:
+        return "python"
     return "shell" if re.search(rb"\b(?:ba|z|da|k)?sh\b", first) else "lines"
 
 

@@ -289,6 +289,12 @@ def test_exit_status(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert usage.value.code == 2
 
 
+def test_no_file_is_not_fine(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tree / "empty").mkdir()
+    assert main(["check", "empty"]) == 0
+    assert capsys.readouterr().err == "0 files checked\n"
+
+
 def test_allow(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = EXPERIMENT.replace("n_nodes: 2", "n_nodes: 1")
     (tree / "good.yaml").write_text(text)

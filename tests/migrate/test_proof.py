@@ -556,6 +556,18 @@ def test_other_commands_are_reported(
     assert "AC528" in capsys.readouterr().err or command.startswith("#")
 
 
+def test_programs_without_a_suffix(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, first in (
+        ("a", "#!/usr/bin/env python3"),
+        ("b", "#!/bin/bash -e"),
+        ("c", "#!/bin/awk"),
+    ):
+        (config.parent / name).write_text(f"{first}\nallocation_mode=d8\nx(allocation_mode='d8')\n")
+    assert main(["migrate", "."]) == 0
+    err = capsys.readouterr().err
+    assert [f"{name}:3: AC529" in err for name in "abc"] == [True, False, False]
+
+
 def test_a_sweep_over_engines_that_vary_together_is_one_command_each() -> None:
     (use,) = command_lines("t.py -m allocation_mode=sglang:d4+d4,sglang:d2+d2 x=1")
     for words in ("rollout.backend=sglang:d4 actor.backend=fsdp:d4", "rollout.backend=sglang:d2 "):
