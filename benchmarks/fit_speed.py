@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from areal_conf.estimate.timing.speed import Fitted
 from benchmarks.memory import read_rows
-from benchmarks.ranking import Run, by_source, estimated_seconds, judge, read_run
+from benchmarks.ranking import Run, by_source, estimated_seconds, judge, read_runs
 
 Groups = Mapping[str, Sequence[Run]]
 
@@ -106,10 +106,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Fit the constants of the estimate of time.")
     parser.add_argument("files", nargs="+", metavar="FILE.tsv", help="published runs")
     chosen = parser.parse_args(arguments)
-    runs = [run for row in read_rows(chosen.files) if (run := read_run(row)) is not None]
     groups = {
         name: [run for run in group if run.seconds is not None]
-        for name, group in by_source(runs).items()
+        for name, group in by_source(read_runs(read_rows(chosen.files))).items()
     }
     groups = {name: group for name, group in groups.items() if len(group) > 1}
     constants = rounded(fit(groups))

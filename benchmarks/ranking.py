@@ -12,6 +12,7 @@ share of layouts that ran of which it says so.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import math
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from areal_conf.errors import AllocationError
-from areal_conf.estimate.cards import CARDS, Card, read_card
+from areal_conf.estimate.cards import CARDS, Card, card_of_device, read_card
 from areal_conf.estimate.settings import TrainingSettings
 from areal_conf.estimate.timing.layer import Attention, Work
 from areal_conf.estimate.timing.speed import FITTED, Fitted, speed_of
@@ -37,7 +38,6 @@ SCALING = "aleph-alpha-scaling"
 """A framework of its own: see `own_settings`."""
 
 _GBS_TOKENS = 4_194_304
-_CARDS = {"A100-80G": "A100-80GB", "A100-40G": "A100-40GB"}
 
 
 class Run(NamedTuple):
@@ -63,11 +63,16 @@ class Run(NamedTuple):
 
 
 def read_run(row: Row) -> Run | None:
-    """The run of a row; None for a row that is neither a time nor out of memory."""
-    if row["kind"] != "train" or row["metric"] not in ("OOM", "step time"):
+    """The run of a row; None for a row that is neither a time nor out of memory.
+
+    Raises:
+        AllocationError: its model or layout is not known.
+    """
+    value = row["measured value"].strip()
+    timed = row["unit"] in ("s", "ms") or "time" in row["metric"]
+    if row["kind"] != "train" or not (value == "OOM" or timed):
         return None
     settings = Settings(row)
-    value = row["measured value"]
     allocation = ModelAllocation.from_str(row["layout"])
     memory = settings.training()
     if row["framework"] == SCALING:
@@ -83,11 +88,25 @@ def read_run(row: Row) -> Run | None:
     )
 
 
+def read_runs(rows: Iterable[Row]) -> list[Run]:
+    """The runs of all rows; one that cannot be read is told on stderr."""
+    runs = []
+    for row in rows:
+        try:
+            run = read_run(row)
+        except (AllocationError, OSError, ValueError) as error:
+            print(f"{row['id']} is left out: {error}", file=sys.stderr)
+            continue
+        if run is not None:
+            runs.append(run)
+    return runs
+
+
 def _card(name: str) -> Card:
-    try:
-        return read_card(_CARDS.get(name, name))
-    except AllocationError:
-        return CARDS["A100-80GB"]
+    """The card of a row; an A100 where it is none that is known."""
+    with contextlib.suppress(AllocationError):
+        return read_card(name)
+    return card_of_device(name) or CARDS["A100-80GB"]
 
 
 def own_settings(settings: Settings, memory: TrainingSettings) -> TrainingSettings:
@@ -98,7 +117,8 @@ def own_settings(settings: Settings, memory: TrainingSettings) -> TrainingSettin
     share that a rank updates: 13B on d32 and 30B on d128p2 ran, where weights in bf16 and all
     gradients in fp32 alone take 78 and 94 GiB of 79.
     """
-    eager = "RMS" not in settings.said.get("kernel", "")
+    kernel = settings.said.get("kernel", "flash")
+    eager = "RMS" not in kernel
     t = settings.sizes.t
     return dataclasses.replace(
         memory,
@@ -108,6 +128,7 @@ def own_settings(settings: Settings, memory: TrainingSettings) -> TrainingSettin
         # bf16 logits and their gradient of each rank; gathered ones in bf16 and fp32, softmax.
         loss_bytes=4 + 14 * t if t > 1 else 14,
         kernels="eager" if eager else "fused",
+        attention_scores="flash" not in kernel,
         balanced_stages=True,
         vocabulary_multiple=1,
         padded_by_t=False,
@@ -212,8 +233,8 @@ def judge(runs: Sequence[Run], fitted: Fitted = FITTED) -> dict[str, Any]:
 
 def report(rows: Iterable[Row]) -> dict[str, Any]:
     """`judge` of each source."""
-    runs = [run for row in rows if (run := read_run(row)) is not None]
-    return {"groups": {name: judge(group) for name, group in by_source(runs).items()}}
+    groups = by_source(read_runs(rows))
+    return {"groups": {name: judge(group) for name, group in groups.items()}}
 
 
 def _percent(value: float | None) -> str:

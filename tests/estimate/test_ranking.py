@@ -128,6 +128,7 @@ ROW = {
         {"model": f"cfg={json.dumps(MOE)}", "layout": "megatron:(attn:d4t4|ffn:d2t2e4)"},
         {"settings": ""},
         {"gpu": "a card nobody knows"},
+        {"gpu": "H100-80G", "unit": "ms"},
         {"settings": "seq=2048 tokens=2048 kernel=torch ac=selective"},
         {"settings": "seq=2048 tokens=2048 kernel=megatron ac=none sp=1"},
     ],
@@ -139,6 +140,12 @@ def test_rows_of_other_models_and_frameworks_are_read(changes: dict[str, str]) -
     assert figures["tau"] is None
     assert figures["regret"] == 0
     assert figures["oom_said"] in (0, 1)
+
+
+def test_a_row_that_cannot_be_read_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [ROW | {"model": "a-model-nobody-knows", "id": "odd"}, ROW | {"layout": "megatron:x8"}]
+    assert ranking.report([*rows, ROW])["groups"]["somewhere.tsv"]["n"] == 1
+    assert "odd is left out" in capsys.readouterr().err
 
 
 def test_rows_of_other_metrics_are_left_out() -> None:

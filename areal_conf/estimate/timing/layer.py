@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -167,7 +168,6 @@ def forward_pass(shape: Shape, work: Work, machine: Machine, *, moe: bool) -> Pa
         tensor=machine.collective(4 * rows * shape.hidden * 2, t, 1),
         context=_context(shape, work, machine, attention),
         experts=experts,
-        overhead=machine.fitted.launch,
     )
 
 
@@ -252,20 +252,32 @@ def layer_pass(forward: Pass, work: Work, fitted: Fitted) -> Pass:
     """Forward and backward of one layer: matmuls take twice as long backward, attention 2.5 times.
 
     Collectives take as long backward as forward. Full recomputation adds one forward, selective
-    recomputation one attention.
+    recomputation one attention. The backward pass starts twice the kernels.
     """
     again = 1.0 if work.recompute == "full" else 0.0
     backward = 2.5 if work.attention in ("flash2", "flash1") else 2.0
     core = 1.0 if work.recompute != "none" else 0.0
-    return Pass(
+    whole = Pass(
         matmul=forward.matmul * (3 + again),
         attention=forward.attention * (1 + backward + core),
         elementwise=forward.elementwise * (3 + again),
         tensor=forward.tensor * (2 + again),
         context=forward.context * (3 + again),
         experts=forward.experts * (2 + again),
-        overhead=forward.overhead * (3 + again) + fitted.replay * again,
     )
+    first = forward.seconds
+    rest = whole.seconds - (1 + again) * first
+    waiting = (1 + again) * _waiting(first, fitted.launch) + _waiting(rest, 2 * fitted.launch)
+    return whole._replace(overhead=waiting + fitted.replay * again)
+
+
+def _waiting(computing: float, launching: float) -> float:
+    """Seconds that a GPU waits for its host: next to none where kernels take longer than to start.
+
+    Each bounds the other from below; the root of squares is between both bounds and their sum, and
+    orders sources that were left out of the fit better than the sum does.
+    """
+    return math.hypot(computing, launching) - computing
 
 
 def head_pass(shape: Shape, work: Work, machine: Machine) -> Pass:

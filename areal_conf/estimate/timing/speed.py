@@ -23,19 +23,19 @@ class Fitted:
         network: share of the bandwidth between nodes that collectives reach.
         crowd: how much slower that exchange gets for each data rank.
         send: share of the bandwidth between nodes that a send to the next stage reaches.
-        launch: seconds that starting the kernels of one layer's forward costs.
+        launch: seconds that the host takes to start the kernels of one layer's forward.
         replay: seconds that preparing the recomputation of one layer costs.
     """
 
-    matmul: float = 0.82
-    narrow: float = 730.0
+    matmul: float = 0.81
+    narrow: float = 810.0
     memory: float = 0.59
-    link: float = 0.95
-    network: float = 0.23
-    crowd: float = 0.024
-    send: float = 0.21
-    launch: float = 3.7e-4
-    replay: float = 1.0e-3
+    link: float = 1.0
+    network: float = 0.19
+    crowd: float = 0.018
+    send: float = 0.19
+    launch: float = 1.4e-3
+    replay: float = 1.2e-3
 
 
 FITTED = Fitted()
