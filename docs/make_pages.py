@@ -17,7 +17,9 @@ from typing import Any
 import yaml
 
 from areal_conf.cli.commands import COMMANDS
+from areal_conf.config.areal_fields import commits_of, versions
 from areal_conf.config.structured import EXPERIMENTS
+from areal_conf.config.versions import FACTS
 from areal_conf.errors import CODES
 from areal_conf.model import read_model
 from areal_conf.model.known import known_models
@@ -261,11 +263,31 @@ def layouts() -> str:
     return _table(["`areal/layout`", "nodes x GPUs", "backends"], rows)
 
 
+# -- versions of AReaL ----------------------------------------------------------------------------
+
+
+def areal_facts() -> str:
+    """Every fact of AReaL by version."""
+    rows = []
+    for fact in FACTS:
+        span = fact.since if fact.since == fact.until else f"{fact.since} to {fact.until}"
+        rows.append([fact.subject, span, fact.what, f"`{fact.source}`", ", ".join(fact.codes)])
+    return _table(["subject", "versions", "fact", "source", "codes"], rows)
+
+
+def areal_commits() -> str:
+    """The commits that facts and fields were read from."""
+    rows = [[name, ", ".join(f"`{c[:12]}`" for c in commits_of(name))] for name in versions()]
+    return _table(["version", "commit"], rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "folders": folders,
     "known": known,
     "backends": backends,
     "dimensions": dimensions,
+    "areal-facts": areal_facts,
+    "areal-commits": areal_commits,
     "errors": errors,
     "commands": commands,
     "resolvers": resolvers,

@@ -56,6 +56,11 @@ def versions() -> tuple[str, ...]:
     return tuple(_data()["versions"])
 
 
+def commits_of(version: str) -> tuple[str, ...]:
+    """The commits of AReaL that the facts of `version` were read from."""
+    return tuple(_data()["versions"][version])
+
+
 def nearest_version(version: tuple[int, ...]) -> str:
     """The newest of `versions` that is no newer than `version`, else the oldest."""
     padded = version + (0,) * (_PARTS - len(version))

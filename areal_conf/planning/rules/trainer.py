@@ -13,7 +13,7 @@ from typing import Any
 
 from areal_conf.config.areal_defaults import DIRECTORIES
 from areal_conf.config.experiment import Experiment
-from areal_conf.config.versions import AFTER_2_0, V1_0_4
+from areal_conf.config.versions import AFTER_2_0, V1_0_3, V1_0_4
 from areal_conf.config.view import View, is_unset
 from areal_conf.errors import AllocationError, Diagnostic, clip, safe_repr
 from areal_conf.planning.state import Engine, ResolvedExperiment, Rule
@@ -80,9 +80,9 @@ def offload_enabled(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
 
     That is actor and rollout where one is colocated with the other, and every engine with
     ``offload: true``; awex (main) switches between actor and rollout itself
-    (trainer/rl_trainer.py, ``_init_impl`` and ``_validate_cfg``).
+    (trainer/rl_trainer.py, ``_init_impl`` and ``_validate_cfg``, which came with 1.0.3).
     """
-    if _pair(facts) is None or _value(facts, "enable_offload") is True:
+    if _pair(facts) is None or facts.areal < V1_0_3 or _value(facts, "enable_offload") is True:
         return
     by_awex = _is_awex(facts) and facts.areal >= AFTER_2_0
     why = "actor and rollout share GPUs" if _take_turns(facts) and not by_awex else None
@@ -105,7 +105,7 @@ def weight_update_mode(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     mode = _value(facts, "actor.weight_update_mode", "xccl")
     has_awex = facts.areal >= AFTER_2_0
     good = ("disk", "awex") if has_awex else ("disk",)
-    if _take_turns(facts) and mode not in good:
+    if facts.areal >= V1_0_3 and _take_turns(facts) and mode not in good:
         message = f"actor and rollout share GPUs, and weight_update_mode is {clip(str(mode))}"
         hint = " or ".join(f"{path}={one}" for one in good)
         yield _refused(facts, "AC311", message, path, f"write {hint}", clip(str(mode)))
