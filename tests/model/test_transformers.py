@@ -62,11 +62,21 @@ def language(found: Any) -> Any | None:
 OF_THEIR_OWN = {"dory"}
 """Types that report another number of layers than their configs hold: Dory counts MLPs apart."""
 
+SIZES = {
+    "hidden": "hidden_size",
+    "vocabulary": "vocab_size",
+    "head_dim": "head_dim",
+    "experts_per_token": "num_experts_per_tok",
+    "expert_intermediate": "moe_intermediate_size",
+    "kv_lora_rank": "kv_lora_rank",
+    "qk_rope_head_dim": "qk_rope_head_dim",
+    "v_head_dim": "v_head_dim",
+}
 DERIVED = {"hrm_text": "layers", "hy_v4_vl_text": "kv_heads", "longcat_flash": "layers"}
 """What classes work out from other keys, so that a default of their own is not the last word."""
 
-NOT_READ = {"funnel", "lxmert"}
-"""Encoders whose layers are no single number."""
+NOT_READ = {"funnel", "lxmert", "coarse_acoustics", "fine_acoustics", "semantic"}
+"""Encoders whose layers are no single number, and models of sound (Bark)."""
 
 CLASSES = {found.model_type: found for found in classes()}
 LANGUAGE = [kind for kind, found in sorted(CLASSES.items()) if language(found) is not None]
@@ -115,6 +125,22 @@ def test_facts_are_those_of_the_class(kind: str, whole: bool) -> None:
     experts = first(text, "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
     if isinstance(experts, int) and first(text, "enable_moe_block", "is_moe") is not False:
         assert facts.experts == (experts if experts > 1 else 0)
+
+
+@pytest.mark.parametrize("kind", LANGUAGE)
+def test_sizes_are_those_of_the_class(kind: str) -> None:
+    config = language(CLASSES[kind])
+    assert config is not None
+    text = config.get_text_config(decoder=True)
+    facts = read_model(json.loads(config.to_json_string(use_diff=False)))
+    for fact, name in SIZES.items():
+        said, read = says(text, name), getattr(facts, fact)
+        if fact == "head_dim":
+            read = read or (facts.hidden or 0) // facts.heads
+        if "expert" in fact and not facts.experts:
+            continue
+        if isinstance(said, int) and not isinstance(said, bool) and said > 0:
+            assert read == said, fact
 
 
 @pytest.mark.parametrize("kind", LANGUAGE)
