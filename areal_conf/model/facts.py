@@ -316,8 +316,7 @@ def _facts(config: Mapping[str, Any], source: str) -> ModelFacts:
     chain = _language_chain(config)
     read = _Reader(chain, source)
     heads, layers = read.heads(), read.required("layers")
-    experts = read.number("experts", least=0) or 0
-    experts = experts if experts > 1 else 0
+    experts = read.experts()
     inner = read.expert_intermediate() if experts else None
     return ModelFacts(
         heads=heads,
@@ -503,6 +502,25 @@ class _Reader:
             if part.get("multi_query") is not None:
                 return part["multi_query"] is True
         return None
+
+    def experts(self) -> int:
+        """Routed experts; 0 where a switch, or the list of layers (Nemotron-H), says none."""
+        if self.no_layer_has_experts():
+            return 0
+        experts = self.number("experts", least=0) or 0
+        return experts if experts > 1 else 0
+
+    def no_layer_has_experts(self) -> bool:
+        """Whether the config says so, whatever number of experts its class has by default."""
+        for part in self.chain:
+            if any(part.get(switch) is False for switch in ("enable_moe_block", "is_moe")):
+                return True
+            blocks, pattern = part.get("layers_block_type"), part.get("hybrid_override_pattern")
+            if isinstance(blocks, list) and "mlp" in blocks:
+                return "moe" not in blocks
+            if isinstance(pattern, str):
+                return "E" not in pattern
+        return False
 
     def expert_intermediate(self) -> int | None:
         """Models without a size of their own for experts (Mixtral, gpt-oss) use the plain one."""

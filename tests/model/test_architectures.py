@@ -432,6 +432,21 @@ def test_layers_with_experts(keys: dict[str, Any], moe_layers: int) -> None:
     assert read_model({**config, **keys}).moe_layers == moe_layers
 
 
+@pytest.mark.parametrize(
+    ("keys", "experts"),
+    [
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*-"}, 0),
+        ({"model_type": "nemotron_h", "hybrid_override_pattern": "MEM*E"}, 8),
+        ({"model_type": "nemotron_h", "layers_block_type": ["linear_attention", "mlp"]}, 0),
+        ({"model_type": "nemotron_h", "layers_block_type": ["mlp", "moe"]}, 8),
+        ({"model_type": "doge", "is_moe": False, "num_experts": 16384}, 0),
+        ({"model_type": "gemma4_text", "enable_moe_block": False, "num_experts": 8}, 0),
+    ],
+)
+def test_models_of_a_moe_class_that_have_no_experts(keys: dict[str, Any], experts: int) -> None:
+    assert read_model({**LLAMA, **keys}).experts == experts
+
+
 def test_key_value_heads_of_each_layer() -> None:
     listed = {**LLAMA, "num_key_value_heads_per_layer": [4, 4, 2]}
     del listed["num_key_value_heads"]
