@@ -96,9 +96,17 @@ def prepared_here(cfg: DictConfig, options: PlanOptions) -> Plan:
     must be those of the plan."""
     made = prepared(cfg, options)
     if is_first_rank(made):
-        warn_once(made.carried)
+        warn_once(replace(made.carried, warning=_legacy_warning(made)))
     mismatch = _world_size_mismatch(made) or slurm_mismatch()
     return made if mismatch is None else made.with_error(mismatch)
+
+
+def _legacy_warning(made: Plan) -> str | None:
+    """What the plan says of a legacy ``allocation_mode``, with a hint that can be pasted."""
+    if made.carried.warning is None:
+        return None
+    found = (one for one in made.warnings if one.code in ("AC512", "AC513"))
+    return next((f"{one.message}; {one.hint}" for one in found), made.carried.warning)
 
 
 def _anchored(cfg: DictConfig, options: PlanOptions) -> PlanOptions:

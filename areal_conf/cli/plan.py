@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,8 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_planning_arguments(parser)
     parser.add_argument(
         "--format",
-        choices=("table", "json", "svg", "page"),
-        help="table, json, or a picture; default: as the name after -o ends, else table",
+        choices=("table", "lines", "json", "svg", "page"),
+        help="table, an override a line, json, a picture, or an HTML page; default: as the name "
+        "after -o ends, else table",
     )
     add_output_argument(parser)
 
@@ -51,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         from areal_conf.planning.result import refused
 
         made = refused(error)
-    _print(made, form, args.output)
+    _print(made, form, args)
     return OK if made.ok else INVALID
 
 
@@ -62,15 +64,17 @@ def _planned(args: argparse.Namespace) -> Plan:
     return planned(composed(args), options)
 
 
-def _print(made: Plan, form: str, output: str | None) -> None:
-    if output is None and form == "table":
+def _print(made: Plan, form: str, args: argparse.Namespace) -> None:
+    if args.output is None and form == "table":
         from rich.console import Console
 
         from areal_conf.report import terminal
 
         terminal.plan_text(made, Console())
+        if _model_fits(made, args):
+            print("the model fits every layout")
     else:
-        write_result(_text(made, form), output)
+        write_result(_text(made, form), args.output)
     if form != "json":
         from rich.console import Console
 
@@ -79,7 +83,24 @@ def _print(made: Plan, form: str, output: str | None) -> None:
         terminal.diagnostics(made, Console(stderr=True))
 
 
+def _model_fits(made: Plan, args: argparse.Namespace) -> bool:
+    """Whether a model was named, was read for every engine, and fits."""
+    if not args.model and made.facts.experiment.model is None:
+        return False
+    codes = {one.code for one in (*made.errors, *made.warnings)}
+    return "AC362" not in codes and not any(code.startswith("AC4") for code in codes)
+
+
+def _lines(made: Plan) -> Iterator[str]:
+    """Each engine that runs as the override that gives its backend."""
+    for name, engine in made.engines.items():
+        if engine.active and engine.spec:
+            yield f"{made.facts.engines[name].path}={engine.spec}\n"
+
+
 def _text(made: Plan, form: str) -> str:
+    if form == "lines":
+        return "".join(_lines(made))
     if form == "json":
         return made.model_dump_json(indent=2) + "\n"
     if form == "page":

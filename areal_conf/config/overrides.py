@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from areal_conf.spec.backends import BACKENDS
 
@@ -64,6 +64,36 @@ def meant(refused: BaseException | None) -> str | None:
         return None
     near = get_close_matches(key, [name for name in mapping if isinstance(name, str)], n=1)
     return f"{path.removesuffix(key)}{near[0]}" if near else None
+
+
+_ASSIGNMENT = re.compile(
+    r"(?<![\w.+~=/$\[{-])([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|allocation_mode)=(?=\S)"
+)
+"""An override in a sentence: the key, and ``=`` before a value."""
+
+
+def with_plus(text: str, cfg: Any) -> str:
+    """`text` with ``+`` before each override of a key that `cfg` does not have.
+
+    Hydra refuses a new key without it. Nothing changes where `cfg` takes every key, as a config
+    does that Hydra did not compose.
+    """
+    if not getattr(cfg, "_get_flag", lambda name: None)("struct"):
+        return text
+    return _ASSIGNMENT.sub(lambda m: m[0] if _has_key(cfg, m[1]) else f"+{m[0]}", text)
+
+
+def _has_key(cfg: Any, dotted: str) -> bool:
+    """Whether there is such a key, as far as can be seen without resolving anything."""
+    node = cfg
+    for key in dotted.split("."):
+        value = node._value()
+        if isinstance(value, str):
+            return True  # an interpolation: what it leads to is not asked
+        if not isinstance(value, dict) or key not in value:
+            return False
+        node = value[key]
+    return True
 
 
 class RefusedOverride(NamedTuple):

@@ -13,6 +13,7 @@ from typing import Any
 
 from areal_conf.config.areal_defaults import INHERITS, LAUNCHERS
 from areal_conf.config.experiment import EngineSection, Experiment, code_list, read_experiment
+from areal_conf.config.overrides import with_plus
 from areal_conf.config.packages import find_root
 from areal_conf.config.redaction import Redactor
 from areal_conf.config.versions import V1_0_3, Version, areal_version
@@ -75,7 +76,14 @@ def examine(cfg: Any, options: PlanOptions) -> tuple[ResolvedExperiment, list[Di
         found = _once([as_allowed(finding, facts.allowed) for finding in findings])
     except AllocationError as error:
         raise hidden.error(error) from None
-    return facts, hidden.findings(found)
+    found = [_pasteable(one, cfg) for one in hidden.findings(found)]
+    return facts, found
+
+
+def _pasteable(one: Diagnostic, cfg: Any) -> Diagnostic:
+    """The finding with a hint that Hydra takes when it is pasted behind the command."""
+    hint = with_plus(one.hint, cfg)
+    return one if hint == one.hint else replace(one, hint=hint)
 
 
 def _memory(facts: ResolvedExperiment, options: PlanOptions) -> Iterator[Diagnostic]:

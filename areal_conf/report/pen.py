@@ -41,6 +41,12 @@ class Pen:
             out.append(self.plain(string), style)
         return out
 
+    def words(self, *parts: str | tuple[str, str]) -> Text:
+        """`text` that wraps between words alone: a backend string is one, and is to be copied."""
+        out = self.text(*parts)
+        out.overflow = "ignore"
+        return out
+
     def lines(self, lines: Iterable[str]) -> Text:
         """Lines of text; the line breaks between them are kept."""
         return Text("\n".join(map(self.plain, lines)), overflow=self.overflow)

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _NARROW = 72
 """Columns below which a table of engines becomes a list."""
 
+_PROSE = 14
+"""Columns that a cell of words needs at least."""
+
 _MOST_SHOWN = 100
 """Findings of one severity that are printed in full."""
 
@@ -97,7 +100,8 @@ def plan_table(plan: Plan) -> RenderableType:
 
 def plan_text(plan: Plan, console: Console) -> None:
     """Print `plan`."""
-    console.print(plan_table(plan))
+    # Nothing is cut: a backend string that is wider than the terminal can still be copied.
+    console.print(plan_table(plan), crop=False)
 
 
 class _Row(NamedTuple):
@@ -119,7 +123,7 @@ class _PlanTable:
         pen = Pen(options)
         if not self.rows:
             yield pen.text("no engines")
-        elif pen.width < _NARROW:
+        elif pen.width < max(_NARROW, self._least_width()):
             for row in self.rows:
                 yield from self._entry(row, pen)
         else:
@@ -130,7 +134,7 @@ class _PlanTable:
     def _table(self, pen: Pen) -> Table:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
         for name in ("engine", "backend", "layout"):
-            table.add_column(name, overflow="fold")
+            table.add_column(name, no_wrap=True)
         table.add_column("GPUs", justify="right", no_wrap=True)
         table.add_column("where", overflow="fold")
         more = {"memory / GPU": "memory", "notes": "notes"}
@@ -149,13 +153,23 @@ class _PlanTable:
             table.add_row(*cells, style="" if row.engine.active else "dim")
         return table
 
+    def _least_width(self) -> int:
+        """Columns of a table in which no backend string is broken."""
+        kept = [(row.engine.name, row.backend, row.layout, row.gpus) for row in self.rows]
+        columns = zip(("engine", "backend", "layout", "GPUs"), *kept, strict=True)
+        others = [
+            _PROSE for name in ("where", "memory", "notes") if name == "where" or self._has(name)
+        ]
+        widths = [max(map(cell_len, column)) for column in columns] + others
+        return sum(widths) + 2 * (len(widths) - 1)
+
     def _has(self, name: str) -> bool:
         return any(getattr(row, name) for row in self.rows)
 
     def _entry(self, row: _Row, pen: Pen) -> Iterator[RenderableType]:
         name = (row.engine.name, "bold")
         head = f" {row.engine.spec}" if row.engine.spec else ""
-        yield pen.text(name, head)
+        yield pen.words(name, head)
         if row.engine.active:
             yield Padding(pen.lines([f"GPUs {row.gpus}", *row.where]), (0, 0, 0, 2))
         if row.memory:
@@ -281,7 +295,7 @@ def print_diagnostics(diagnostics: Iterable[Diagnostic], console: Console) -> No
 
 
 def _print_one(item: _Printed | _More, console: Console) -> None:
-    console.print(item, soft_wrap=not console.is_terminal)
+    console.print(item, soft_wrap=not console.is_terminal, crop=False)
 
 
 class _More:
@@ -304,7 +318,7 @@ class _Printed:
         colour = "yellow" if self.one.severity == "warning" else "red"
         head, *_, hint = self.one.describe().split("\n")
         where, code, message = head.partition(f"{self.one.code}: ")
-        yield pen.text((self.kind, f"bold {colour}"), (where, "bold"), (code, colour), message)
+        yield pen.words((self.kind, f"bold {colour}"), (where, "bold"), (code, colour), message)
         if self.one.text:
             room = pen.width - 3 if console.is_terminal else _TEXT_KEPT
             text, marker = _underlined(self.one, pen, room)
@@ -315,7 +329,7 @@ class _Printed:
             yield Text("  " + " " * start, no_wrap=True, overflow="ignore").append(
                 "^" * length, colour
             )
-        yield pen.text(("hint: ", "bold"), hint.removeprefix("hint: "))
+        yield pen.words(("hint: ", "bold"), hint.removeprefix("hint: "))
 
 
 def _underlined(one: Diagnostic, pen: Pen, room: int) -> tuple[str, str]:

@@ -185,7 +185,7 @@ def _ray_nodes(address: str) -> list[Node]:
     try:
         import ray
     except ImportError:
-        raise _not_asked(cluster, "Ray is not installed", "pip install 'areal-conf[ray]'") from None
+        raise _not_asked(cluster, "Ray is not installed", "pip install ray") from None
     started = not ray.is_initialized()
     try:
         if started:

@@ -107,7 +107,7 @@ class RayLaunch:
         try:
             import ray
         except ImportError:
-            message = "hydra/launcher=areal_ray_cluster needs Ray: pip install 'areal-conf[ray]'"
+            message = "hydra/launcher=areal_ray_cluster needs Ray: pip install ray"
             raise CompactHydraException(message) from None
         if ray.is_initialized():
             return

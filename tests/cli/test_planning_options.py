@@ -147,7 +147,7 @@ def test_options_of_the_config(tmp_path: Path, place: str) -> None:
     facts, _ = examine(cfg, PlanOptions())
     assert facts.areal > (2, 0)
     assert facts.allowed == {"AC306"}
-    options = PlanOptions().or_of(facts.state.experiment)
+    options = PlanOptions().or_of(facts.experiment)
     assert (options.gpu, options.areal) == ("H100", "main")
 
 
@@ -218,3 +218,39 @@ def test_a_module_that_cannot_be_imported(
     err = capsys.readouterr().err
     assert told in err
     assert "started" not in err
+
+
+def test_a_passing_model_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path / "c.yaml", EXPERIMENT)
+    assert main(["plan", str(file), "--model", str(model(tmp_path))]) == 0
+    assert capsys.readouterr().out.endswith("the model fits every layout\n")
+    assert main(["plan", str(file)]) == 0
+    assert "the model fits" not in capsys.readouterr().out
+    words = ["rollout.backend=sglang:d1t4", "--model", str(tmp_path)]
+    assert main(["plan", str(file), *words]) == 1
+    assert "the model fits" not in capsys.readouterr().out
+
+
+def test_lines_for_scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["rollout.backend=sglang:d4", "actor.backend=megatron:(attn:d4|ffn:e4)"]
+    assert main(["plan", *words, "~critic", "--format", "lines"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[:2] == ["rollout.backend=sglang:d4", "actor.backend=megatron:d4e4"]
+    assert main(["plan", *out.splitlines(), "~critic", "--format", "lines"]) == 0
+    assert capsys.readouterr().out == out
+
+
+@pytest.mark.parametrize("columns", ["20", "40", "72", "80", "100", "200"])
+def test_tables_break_no_backend_string(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    specs = ["vllm[rollout]:d16t2", "megatron:(attn:d4p2t2c2|ffn:d2p2t2e4)"]
+    words = [f"rollout.backend={specs[0]}", f"actor.backend={specs[1]}", "~critic", "~ref"]
+    main(["plan", *words])
+    out = capsys.readouterr().out
+    assert "(attn:d4p2t2c2|ffn:d2p2t2e4)" in out
+    assert "d16t2" in out
+    main(["plan", words[0], "actor.backend=megatron:(attn:d4t2p2c2|ffn:d3t2p2e4)", "~critic"])
+    err = capsys.readouterr().err
+    assert "megatron:(attn:d4t2p2c2|ffn:d3t2p2e4)" in err
