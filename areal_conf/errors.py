@@ -1,4 +1,4 @@
-"""What goes wrong, told to the person who typed the string.
+"""The library's exception, its error codes, and how a fault is underlined.
 
 `AllocationError` is the one exception of the language and of everything built on it. `CODES` is the
 list of all error and warning codes; the documentation and the command line read it from here.

@@ -131,7 +131,7 @@ def write_atomically(path: Path, content: str | bytes, expected: bytes | None = 
         raise PermissionError(errno.EACCES, "the file is read-only", str(path))
     try:
         _replace(path, data, old, expected)
-    except OSError as error:  # of a name that nobody knows
+    except OSError as error:  # report the caller's path, not the temporary file's
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 

@@ -70,8 +70,8 @@ def _shown(nodes: int | None, gpus: int | None) -> str:
 
 
 _UNKNOWN = ("AC316", "AC357", "AC362")
-"""Codes for what a config does not say. Apps that are no scripts of AReaL never say it, and need
-not hear of it at each start; ``areal-conf plan`` tells."""
+"""Codes for missing information, which apps outside AReaL never provide. They are not repeated at
+startup; ``areal-conf plan`` reports them."""
 
 
 class PlanRefused(CompactHydraException):
@@ -185,8 +185,8 @@ def report_of(made: Plan) -> str:
 
 
 def warnings_of(made: Plan) -> Iterator[str]:
-    """What is odd about a plan that may start, and what to do about it; not what is unknown, nor
-    what `warn_once` has told of an ``allocation_mode``."""
+    """Warnings of a plan that is allowed to start, with their hints. Missing information and what
+    `warn_once` has reported about an ``allocation_mode`` are left out."""
     for one in made.warnings if is_first_rank(made) else ():
         if one.code not in _UNKNOWN and not one.code.startswith("AC5"):
             where = f"{one.path}: " if one.path else ""

@@ -20,9 +20,9 @@ from areal_conf.areal import supervisor
 from areal_conf.areal.job import CONTROLLER, LOG, Job, Outcome
 
 _AFTER_SUCCESS = 8.0
-"""Seconds that AReaL's local launcher has to end by itself once every rank succeeded and its
-process is gone: 10 seconds after a clean run it starts the script anew, where ``recover.mode`` is
-on or auto. The other launchers recover after a failure alone."""
+"""Grace period in seconds for AReaL's local launcher to exit on its own, once every rank succeeded
+and its process is gone. If ``recover.mode`` is on or auto, it restarts the script 10 seconds after
+a clean run. The other launchers recover only after a failure."""
 
 _ENDING = supervisor.GRACE + 15
 """Seconds that the processes of a run that was stopped may take to end."""

@@ -25,7 +25,7 @@ names is missing or cannot be read."""
 
 
 def named_path(text: str) -> str:
-    """A path of a command line: empty is none, or an unset variable would mean the directory."""
+    """A path on a command line. Rejects "": an unset shell variable must not mean "."."""
     if not text:
         raise argparse.ArgumentTypeError("the path is empty")
     return text

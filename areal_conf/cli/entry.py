@@ -56,10 +56,10 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _open_closed_streams() -> None:
-    """A stream that was closed before Python started (``>&-``) is None: what it is told is lost.
+    """A stream that was closed before Python started (``>&-``) is None: writes to it are lost.
 
-    Its number is taken all the same, or the next file that is opened would be the standard stream
-    of every child process.
+    Its descriptor is still reserved. Otherwise the next opened file would become the standard
+    stream of every child process.
     """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:

@@ -199,7 +199,7 @@ def _cannot_compose(error: Exception, config: str) -> AllocationError:
     detail = clip(" ".join(lines), 800)
     if cause is not None and str(cause) not in str(error):
         detail += f" ({clip(str(cause).splitlines()[0] if str(cause) else '', 200)})"
-    hint = "fix what is named"
+    hint = "fix the key named above"
     if key := meant(error):
         hint = f"did you mean {clip(key, 120)}? A new key needs a leading '+'"
     elif schema := _NOT_IN_SCHEMA.search(detail):

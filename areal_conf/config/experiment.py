@@ -443,7 +443,7 @@ class _Reader:
                 near = get_close_matches(key, known, n=1)
                 error = AllocationError(
                     "AC364",
-                    f"{clip(key)!r} is no key of {view.path}, and is ignored",
+                    f"unknown key {clip(key)!r} in {view.path} (ignored)",
                     path=view.at(key),
                     hint=f"did you mean {near[0]}?" if near else f"the keys are {', '.join(known)}",
                 )

@@ -22,8 +22,8 @@ _ABSENT = object()
 class Tree(Mapping[str, Any]):
     """One mapping of a config; the mappings below it are made when they are asked for.
 
-    `reads` holds the keys that were asked for: what stands under others has no bearing on whatever
-    was found out about this config (unless `Source.all_read`).
+    `reads` holds the keys that were read: changes under any other key cannot affect the result
+    (unless `Source.all_read`).
     """
 
     __slots__ = ("_children", "_data", "_path", "_source", "reads")

@@ -14,7 +14,7 @@ UNSET = ("", None, "???")
 
 
 def is_unset(value: object) -> bool:
-    """Whether `value` says nothing. Values of strange types are not asked what they equal."""
+    """Whether `value` is unset (None, "" or ???). Never calls ``__eq__`` of foreign types."""
     return value is None or (isinstance(value, str) and value in UNSET)
 
 
@@ -49,7 +49,7 @@ class View:
             raise self._unresolved("", error) from None
 
     def other_keys(self) -> list[object]:
-        """Keys of the mapping that are no text, and that `keys` leaves out."""
+        """The non-string keys, which `keys` omits."""
         if _is_dataclass(self._data):
             return []
         return [key for key in self._data if not isinstance(key, str)]

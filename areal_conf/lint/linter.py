@@ -141,7 +141,7 @@ class _BrokenError(Exception):
 
 
 def _not_yaml(message: str) -> Diagnostic:
-    hint = "mend the YAML at this place"
+    hint = "fix the YAML here"
     return Diagnostic.of("error", AllocationError("AC330", message, hint=hint))
 
 
@@ -312,7 +312,7 @@ class _Document:
         if asked:
             reason, hint = "it takes the environment, which is not read here", self.hint_to_plan()
         else:
-            hint = "mend what is named"
+            hint = "fix the key named above"
             if app := named_app(self.file):
                 hint = f"check it with --app {clip(app, 120)}, which fills the app's ConfigStore"
             elif "Could not" in reason:

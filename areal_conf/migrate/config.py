@@ -65,7 +65,7 @@ def migrate_yaml(
             return Migration()
         data = load(text.removeprefix("\ufeff"), lenient=True)
     except (YamlError, BadYamlError) as fault:
-        hint = "mend the YAML, then migrate again"
+        hint = "fix the YAML, then migrate again"
         error = AllocationError("AC521", f"no config can be read here: {fault.message}", hint=hint)
         return Migration(found=[Found(fault.line, "error", error)])
     migrating = _File(document, root, data, target, file, apart)

@@ -240,7 +240,7 @@ def _without_labels(experiment: Experiment) -> Experiment:
 
 
 def _unjudged(backend: object) -> str | None:
-    """A backend as the legacy reader takes it: what is no text is judged elsewhere."""
+    """A backend for the legacy reader; non-strings are validated in `resolve`."""
     return backend if isinstance(backend, str) or backend is None else repr(backend)
 
 

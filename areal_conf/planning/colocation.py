@@ -193,7 +193,7 @@ def _bad_target(
     if host is None and target in order:
         return _other_role(state, engine, state.engines[target], path)
     if host is None:
-        what = "does not run" if target in state.engines else "is no engine of this experiment"
+        what = "does not run" if target in state.engines else "is not an engine of this experiment"
         return error("AC303", f"{engine.name} is colocated with {shown}, which {what}")
     if joins:
         message = f"{engine.name} is colocated with {target}, itself colocated without a fork"

@@ -27,7 +27,7 @@ def anchored(model: Any, directory: str) -> Any:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What a plan is held to: the arguments of `areal_conf.plan` beside the config."""
+    """Options for planning: the arguments of `areal_conf.plan` other than the config."""
 
     root: str = ""
     launcher: str | None = None

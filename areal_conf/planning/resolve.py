@@ -90,7 +90,7 @@ def _parse(engine: Engine, value: object) -> AllocationError | None:
 
 
 def _masked(section: EngineSection, error: AllocationError) -> AllocationError:
-    """The error of an interpolated value that may be a secret: it shows the interpolation."""
+    """The same error, with the interpolation instead of its (possibly secret) value."""
     return AllocationError(
         error.code,
         "the interpolation does not lead to a backend string",

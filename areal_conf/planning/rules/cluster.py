@@ -82,7 +82,7 @@ def within_budget(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
         yield _finding("error", "AC306", message, path, hint)
     elif facts.total < have and facts.total and not facts.unread():
         idle = have - facts.total
-        hint = f"{shape} has {have} GPUs, {facts.sum_text()}: raise a d, or take fewer nodes"
+        hint = f"{shape} has {have} GPUs, {facts.sum_text()}: raise a d, or reduce n_nodes"
         message = f"{idle} of {have} GPUs {'is' if idle == 1 else 'are'} idle"
         yield _finding("warning", "AC350", message, path, hint)
 
