@@ -7,6 +7,7 @@ import importlib
 import os
 import pickle
 import pkgutil
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,12 +18,13 @@ from typing import Any
 import pytest
 import yaml
 from hydra_app import AREAL_MAIN, HYDRA_MAIN, App
+from paths import FAKES
 from processes import commands, environment, fill_the_disk, heed_permissions
 
 import areal_conf
 from areal_conf import AllocationError, ModelAllocation, Plan, plan
 from areal_conf.app.preflight import PlanRefused
-from areal_conf.areal import runner
+from areal_conf.areal import interpolations, runner
 from areal_conf.areal.hydra_jobs import JobFailedError
 from areal_conf.config.app_module import AppImportError
 from areal_conf.documents.isolation import EnvironmentHiddenError
@@ -35,6 +37,8 @@ from areal_conf.migrate import document
 from areal_conf.migrate.outcome import LeftAloneError
 from areal_conf.migrate.proof import UnprovenError
 from areal_conf.sweeps.axes import SweepError
+from areal_conf.sweeps.base import IdleEngineError
+from areal_conf.sweeps.results.summary import NoSweepError
 
 LEGACY = "allocation_mode: sglang:d4+fsdp:d4\nactor: {path: x}\nrollout: {x: 1}\n"
 EXPORT = ("export", "--launcher", "local", "config.yaml", "-o", "out.yaml")
@@ -71,6 +75,9 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+AREAL = {"PYTHONPATH": os.pathsep.join([str(FAKES), *filter(None, sys.path)])}
+"""With a stand-in for AReaL's launchers: without AReaL, a launch is refused at once."""
+
 LAUNCH = ("launch", "--launcher", "local", "--dir", "job", "train.py", "config.yaml")
 
 
@@ -87,7 +94,13 @@ def test_a_directory_that_cannot_be_written(folder: Path) -> None:
     folder.chmod(0o555)
     try:
         fine, exported, migrated, launched = commands(
-            FINE, EXPORT, ("migrate", "--write", "."), LAUNCH, cwd=folder, before=heed_permissions
+            FINE,
+            EXPORT,
+            ("migrate", "--write", "."),
+            LAUNCH,
+            cwd=folder,
+            before=heed_permissions,
+            env=AREAL,
         )
     finally:
         folder.chmod(0o755)
@@ -119,7 +132,13 @@ def test_files_that_cannot_be_read(folder: Path) -> None:
 
 def test_a_full_disk(folder: Path) -> None:
     fine, exported, migrated, launched = commands(
-        FINE, EXPORT, ("migrate", "--write", "."), LAUNCH, cwd=folder, before=fill_the_disk
+        FINE,
+        EXPORT,
+        ("migrate", "--write", "."),
+        LAUNCH,
+        cwd=folder,
+        before=fill_the_disk,
+        env=AREAL,
     )
     assert fine.status == 0, fine.err
     assert (exported.status, launched.status) == (2, 2)
@@ -127,9 +146,8 @@ def test_a_full_disk(folder: Path) -> None:
     assert "File too large" in launched.err
     assert migrated.status == 1
     assert "AC526: cannot be written: File too large" in migrated.err
-    assert os.listdir(folder / "job") == ["areal.log"]
-    (folder / "job" / "areal.log").unlink()
-    (folder / "job").rmdir()
+    assert set(os.listdir(folder / "job")) == {"areal.log", "job.json"}  # what marks it as ours
+    shutil.rmtree(folder / "job")
     assert untouched(folder)
 
 
@@ -312,6 +330,9 @@ def public_values() -> list[Any]:
         JobFailedError("no"),
         FileChangedError(Path("a")),
         runner.StoppedError(15),
+        interpolations.UnresolvedError("no"),
+        IdleEngineError(raised()),
+        NoSweepError("no"),
         document.YamlError("no", 3),
         linter._BrokenError(Diagnostic.of("error", raised()), linter.Place()),
         linter._NotComposedError("no", "mend it"),

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from areal_conf.suggest.experiment import Gpus
     from areal_conf.suggest.result import Suggestions
 
+_FORMATS = {".json": "json", ".html": "page"}
+"""Formats by the end of a file's name."""
+
 _DEFAULT = "areal/experiment=grpo"
 """What is suggested for where no config is named."""
 
@@ -52,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_planning_arguments(parser)
     parser.add_argument(
         "--format",
-        choices=("table", "json", "hydra"),
-        help="a table, JSON, or what goes behind -m, a line for each split of the GPUs; "
+        choices=("table", "json", "hydra", "page"),
+        help="a table, JSON, one HTML page, or what goes behind -m, a line for each split; "
         "default: as the name after -o ends, else table",
     )
     add_output_argument(parser)
@@ -67,7 +70,7 @@ def _whole_number(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Print the suggestions; 1 where there is none."""
-    form = args.format or ("json" if Path(args.output or "").suffix == ".json" else "table")
+    form = args.format or _FORMATS.get(Path(args.output or "").suffix, "table")
     try:
         found = _suggested(args)
     except AllocationError as error:
@@ -120,6 +123,11 @@ def _gpus(args: argparse.Namespace, cfg: DictConfig) -> Gpus:
 def _print(found: Suggestions, form: str, output: str | None) -> None:
     if form == "json":
         write_result(found.model_dump_json(indent=2) + "\n", output)
+        return
+    if form == "page":
+        from areal_conf.report.page import suggestions_page
+
+        write_result(suggestions_page(found.model_dump(mode="json")), output)
         return
     from rich.console import Console
 

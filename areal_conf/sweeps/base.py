@@ -42,6 +42,7 @@ class IdleEngineError(Exception):
     """The pattern of an engine that does not run."""
 
     def __init__(self, error: AllocationError) -> None:
+        super().__init__(error)
         self.error = error
 
 

@@ -93,11 +93,14 @@ def test_the_mode_is_told_once_and_never_with_a_traceback(tmp_path: Path) -> Non
     data |= {"rollout": {"path": "x"}, "actor": {"path": "x"}, "allocation_mode": "sglang:d4+d4"}
     data |= {"cluster": {"n_nodes": 1, "n_gpus_per_node": 8, "fileroot": str(tmp_path)}}
     file = write(tmp_path / "f.yaml", data)
+    both = {**data, "allocation_mode": "sglang:d4+fsdp:d4"}  # as AReaL 1.0.4 reads it
+    both |= {"rollout": {"backend": "sglang:d4"}, "actor": {"backend": "fsdp:d4"}}
+    run = write(tmp_path / "both.yaml", both)
     (tmp_path / "train.py").touch()
     for words in (
         ["export", str(file), "--launcher", "local"],
         ["launch", "--launcher", "local", "--dry-run", str(tmp_path / "train.py"), str(file)],
-        ["run", "--", "true", "areal.infra.launcher.local", "--config", str(file)],
+        ["run", "--", "true", "areal.infra.launcher.local", "--config", str(run)],
     ):
         for filters in (["-W", "error"], ["-W", "default"]):
             done = subprocess.run(
@@ -107,7 +110,7 @@ def test_the_mode_is_told_once_and_never_with_a_traceback(tmp_path: Path) -> Non
                 cwd=tmp_path,
             )
             assert done.returncode == 0, done.stderr
-            assert done.stderr.count("allocation_mode is deprecated") == 1
+            assert done.stderr.count("AC512: ") == 1, done.stderr
             assert "Traceback" not in done.stderr
 
 

@@ -144,3 +144,13 @@ def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture
     words = ["plan", "rollout.backend=sglang:d4", "actor.backend=fsdp:d4", "--format", "page"]
     assert main(words) == 0
     assert capsys.readouterr().out == target.read_text()
+
+
+def test_suggestions_as_a_page(tmp_path: Path) -> None:
+    target = tmp_path / "suggest.html"
+    words = ["suggest", "--model", "Qwen2.5-1.5B", "--gpu", "H100", "--gpus", "4", "--top", "1"]
+    assert main([*words, "-o", str(target)]) == 0
+    page = Page(target.read_text())
+    assert "relative step time" in page.text
+    assert "rollout.backend=sglang:" in page.text
+    assert "of 79 GiB" in page.text
