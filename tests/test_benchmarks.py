@@ -62,7 +62,7 @@ def test_a_peer_that_is_missing_is_said() -> None:
 
 
 def test_the_page_is_that_of_the_script() -> None:
-    assert PAGE.startswith("# Benchmarks\n\nWritten by `python benchmarks/run.py --write`")
+    assert PAGE.startswith("# Benchmarks\n\n`python benchmarks/run.py --write` writes this page.")
     titles = re.findall(r"^## (.*)$", PAGE, re.M)
     assert sorted(titles) == sorted([*map(title, TABLES), "Bars missed"])
 

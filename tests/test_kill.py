@@ -229,9 +229,10 @@ for moment in map(float, sys.argv[1:]):
     found = files()
     whole = without_leftovers(found)
     assert len(found) - len(whole) <= 1, found.keys()
-    assert whole.keys() == variants[0].keys()
+    either = [variant.keys() for variant in variants]  # a record for each rank: they differ
+    assert either[0] & either[1] <= whole.keys() <= either[0] | either[1], whole.keys()
     for name, data in whole.items():
-        assert data in [variant[name] for variant in variants], (moment, name)
+        assert data in [v[name] for v in variants if name in v], (moment, name)
     write("fsdp:d4")
     assert files() == variants[1]
 """

@@ -97,7 +97,9 @@ def _holds_experiment(section: dict[Any, Any], *, at_root: bool) -> bool:
         mode = section.get("allocation_mode")
         if isinstance(mode, str) and mode not in UNSET:
             return True
-        if any(isinstance(v, dict) and looks_like_spec(v.get("backend")) for v in section.values()):
+        # Not their own `get`: what a mapping of the user's does in it is not known.
+        inner = (value for value in section.values() if isinstance(value, dict))
+        if any(looks_like_spec(dict.get(value, "backend")) for value in inner):
             return True
     return any(_sets_backend(section.get(name), at_root) for name in ROLES)
 

@@ -85,6 +85,8 @@ def start(folder: Path, *words: str, kind: str = "local", **env: str) -> subproc
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": paths, **env},
+        # A shell in the background ignores SIGINT, and what is ignored stays so.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler) and None,
     )
 
 
