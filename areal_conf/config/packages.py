@@ -30,7 +30,7 @@ def find_root(cfg: Any, named: str = "") -> str:
         return named
     data = _plain(cfg)
     own = data.get("areal_plan")
-    root = own.get("root") if isinstance(own, dict) else None
+    root = dict.get(own, "root") if isinstance(own, dict) else None
     if isinstance(root, str) and root not in UNSET:
         return root
     packages = list(experiment_packages(data))
@@ -49,7 +49,7 @@ def find_root(cfg: Any, named: str = "") -> str:
 def experiment_packages(data: dict[Any, Any]) -> Iterator[str]:
     """Dotted paths of the mappings that hold an experiment; the root is the empty path."""
     own = data.get("areal_plan")
-    if isinstance(own, dict) and own.get("engines"):
+    if isinstance(own, dict) and dict.get(own, "engines"):
         yield ""
         return
     todo: list[tuple[str, dict[Any, Any]]] = [("", data)]
@@ -94,22 +94,22 @@ def _plain(cfg: Any) -> dict[Any, Any]:
 
 def _holds_experiment(section: dict[Any, Any], *, at_root: bool) -> bool:
     if at_root:
-        mode = section.get("allocation_mode")
+        mode = dict.get(section, "allocation_mode")
         if isinstance(mode, str) and mode not in UNSET:
             return True
         # Not their own `get`: what a mapping of the user's does in it is not known.
         inner = (value for value in section.values() if isinstance(value, dict))
         if any(looks_like_spec(dict.get(value, "backend")) for value in inner):
             return True
-    return any(_sets_backend(section.get(name), at_root) for name in ROLES)
+    return any(_sets_backend(dict.get(section, name), at_root) for name in ROLES)
 
 
 def _sets_backend(engine: Any, any_value: bool) -> bool:
     """Whether a section, or the engine below a teacher's, sets a backend (that reads as one)."""
     if not isinstance(engine, dict):
         return False
-    for section in (engine, engine.get("rollout"), engine.get("train")):
-        value = section.get("backend") if isinstance(section, dict) else None
+    for section in (engine, dict.get(engine, "rollout"), dict.get(engine, "train")):
+        value = dict.get(section, "backend") if isinstance(section, dict) else None
         if value not in UNSET and (any_value or looks_like_spec(value)):
             return True
     return False

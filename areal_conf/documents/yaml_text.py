@@ -51,25 +51,38 @@ def loader(text: str = "") -> Any:
 
 
 @functools.cache
-def _in_python() -> Any:
+def _own() -> Any:
+    """OmegaConf's loader: on the parser in Python up to 2.3, on the one in C from 2.4 on."""
     from omegaconf._utils import get_yaml_loader
 
     return get_yaml_loader()
 
 
 @functools.cache
-def _in_c() -> Any:
+def _in_python() -> Any:
     import yaml  # type: ignore[import-untyped]
 
-    base = _in_python()
+    base = _own()
+    fast = getattr(yaml, "CSafeLoader", None)
+    if fast is None or not issubclass(base, fast):
+        return base
+    return type("Loader", (yaml.SafeLoader, base), _tables(base))
+
+
+def _tables(base: Any) -> dict[str, Any]:
+    names = ("yaml_constructors", "yaml_multi_constructors", "yaml_implicit_resolvers")
+    return {name: getattr(base, name) for name in names}
+
+
+@functools.cache
+def _in_c() -> Any:
+    import yaml
+
+    base = _own()
     fast = getattr(yaml, "CSafeLoader", None)
     if fast is None or issubclass(base, fast):
         return base
-    tables = {
-        name: getattr(base, name)
-        for name in ("yaml_constructors", "yaml_multi_constructors", "yaml_implicit_resolvers")
-    }
-    return type("Loader", (fast, base), tables)
+    return type("Loader", (fast, base), _tables(base))
 
 
 def compose_nodes(text: str, own: Any = None) -> list[Any]:

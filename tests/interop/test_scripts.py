@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from .jobs import PACKAGE, write
 
@@ -28,8 +29,12 @@ FOLDED = "megatron:(attn:d2|ffn:e2)"
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "train.py").write_text(SCRIPT)
     file = write(tmp_path, scheduler={"type": "local"})
-    text = file.read_text()
-    file.write_text(text.replace("behave: end\n", "seed: 1\n"))  # a key of AReaL's instead
+    config = yaml.safe_load(file.read_text())
+    del config["behave"]  # no key of AReaL
+    config["seed"] = 1
+    (entry,) = config["actor"]["scheduling_spec"]
+    entry["cmd"] = "python -m areal.infra.rpc.rpc_server"  # as the local scheduler demands
+    file.write_text(yaml.safe_dump(config))
     return tmp_path
 
 
