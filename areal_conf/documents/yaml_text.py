@@ -7,6 +7,7 @@ given twice, is asked of what is installed.
 from __future__ import annotations
 
 import functools
+import importlib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -53,9 +54,11 @@ def loader(text: str = "") -> Any:
 @functools.cache
 def _own() -> Any:
     """OmegaConf's loader: on the parser in Python up to 2.3, on the one in C from 2.4 on."""
-    from omegaconf._utils import get_yaml_loader
-
-    return get_yaml_loader()
+    try:
+        module = importlib.import_module("omegaconf._yaml")  # from 2.4.1 on
+    except ImportError:
+        module = importlib.import_module("omegaconf._utils")
+    return module.get_yaml_loader()
 
 
 @functools.cache
