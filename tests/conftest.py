@@ -74,12 +74,31 @@ ONE_LINE_FOLDERS = {"estimate", "model", "spec"}
 """Files and folders that say little more on a second Hydra line. CI runs them on both."""
 
 
+DIFFERS_IN_NEXT = {
+    "test_a_large_file": "OmegaConf 2.4.1 limits the nodes of a YAML file",
+    "test_keys_that_hydra_takes": "OmegaConf 2.4.1 refuses the keys 1 and '1' together",
+    "test_keys_that_hydra_takes_are_not_given_twice": "OmegaConf 2.4.1 refuses 1 beside '1'",
+    "test_many_merges_are_no_bomb": "OmegaConf 2.4.1 limits the nodes of a YAML file",
+    "test_what_is_deleted_stays_so": "deletions under Hydra 1.4.0rc3 are not settled yet",
+}
+"""Tests whose answer is another one with OmegaConf 2.4.1 and Hydra 1.4.0rc3, and why."""
+
+
+def _is_next() -> bool:
+    import omegaconf
+
+    return omegaconf.__version__.startswith("2.4.1")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by their file, so that a stage can leave some out."""
     for item in items:
         if not item.path.is_relative_to(TESTS):
             continue
         name = item.path.relative_to(TESTS).as_posix()
+        reason = DIFFERS_IN_NEXT.get(getattr(item, "originalname", item.name))
+        if reason and _is_next():
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=False))
         if name in SLOW:
             item.add_marker(pytest.mark.slow)
         if name in ONE_LINE or name.partition("/")[0] in ONE_LINE_FOLDERS:
