@@ -109,8 +109,8 @@ def fuzz(target: str, options: list[str]) -> None:
         sys.path.insert(0, str(HERE))
         import targets
 
-        for name in ("dialects", "layouts", "lint", "migrate", "model", "plan", "legacy_uses"):
-            importlib.import_module(f"areal_conf.{name}")
+        for name in targets.modules():
+            importlib.import_module(name)
 
     atheris.Setup([sys.argv[0], *options], lambda data: targets.run(target, data))
     atheris.Fuzz()

@@ -13,13 +13,23 @@ import warnings
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from pkgutil import walk_packages
 
+import areal_conf
 from areal_conf import AllocationError, AllocationMode, ModelAllocation
 from areal_conf.errors import CODES
 
 _MAX_PRINTED = 5_000
 _FEW_LAYOUTS = 200
 _MANY_GPUS = 512
+_NOT_FUZZED = ("__main__", "app", "areal", "cli", "resolvers", "sweeps")
+"""Folders that start programs or Hydra apps, which no target calls."""
+
+
+def modules() -> list[str]:
+    """The modules whose branches the search counts: all that a target can reach."""
+    names = [module.name for module in walk_packages(areal_conf.__path__, "areal_conf.")]
+    return [name for name in names if name.split(".")[1] not in _NOT_FUZZED]
 
 
 def parser(text: str) -> None:
@@ -141,8 +151,6 @@ def lint(text: str) -> None:
 def plans(text: str) -> None:
     """Any mapping can be planned; a plan is JSON, and says where each thing stands."""
     import yaml
-
-    import areal_conf
 
     try:
         data = yaml.load(text, Loader=yaml.CSafeLoader)

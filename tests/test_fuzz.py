@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import time
 from pathlib import Path
@@ -26,3 +27,10 @@ def test_every_input_is_read_or_refused(path: Path) -> None:
 
 def test_every_target_has_a_corpus() -> None:
     assert {path.parent.name for path in INPUTS} == set(targets.TARGETS)
+
+
+def test_the_search_counts_the_branches_of_what_the_targets_call() -> None:
+    modules = targets.modules()
+    assert {"areal_conf.spec.grammar", "areal_conf.legacy.dialects"} <= set(modules)
+    for name in modules:
+        importlib.import_module(name)
