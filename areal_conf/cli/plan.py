@@ -71,8 +71,8 @@ def _print(made: Plan, form: str, args: argparse.Namespace) -> None:
         from areal_conf.report import terminal
 
         terminal.plan_text(made, Console())
-        if _model_fits(made, args):
-            print("the model fits every layout")
+        if _model_suits(made, args):
+            print("the sizes of the model suit every layout")
     else:
         write_result(_text(made, form), args.output)
     if form != "json":
@@ -83,8 +83,8 @@ def _print(made: Plan, form: str, args: argparse.Namespace) -> None:
         terminal.diagnostics(made, Console(stderr=True))
 
 
-def _model_fits(made: Plan, args: argparse.Namespace) -> bool:
-    """Whether a model was named, was read for every engine, and fits."""
+def _model_suits(made: Plan, args: argparse.Namespace) -> bool:
+    """Whether a model was named, was read for every engine, and can be split like that."""
     if not args.model and made.facts.experiment.model is None:
         return False
     codes = {one.code for one in (*made.errors, *made.warnings)}

@@ -20,27 +20,33 @@ def whole(ends: tuple[float, float]) -> str:
     return f"{low:,}" if low == high else f"{low:,}-{high:,}"
 
 
-def memory_lines(memory: EngineMemory | None) -> list[str]:
-    """``31-40 of 79 GiB``, and below it the parts, the largest marked by ``>``."""
+def memory_verdict(memory: EngineMemory | None) -> list[str]:
+    """``31-40 of 79 GiB``; below it what that means, where it does not simply fit."""
     if memory is None:
         return []
     if memory.step is None:
         return ["not estimated"]
-    lines = [f"{whole(memory.step)} of {memory.gpu:.0f} GiB", *_VERDICTS.get(memory.verdict, ())]
+    return [f"{whole(memory.step)} of {memory.gpu:.0f} GiB", *_VERDICTS.get(memory.verdict, ())]
+
+
+def memory_parts(memory: EngineMemory | None) -> list[str]:
+    """The parts in GiB, largest first and marked by ``>``; the room of a cache; loading."""
+    if memory is None or memory.step is None:
+        return []
     parts = sorted(memory.parts.items(), key=lambda part: -part[1])
-    for index, (name, size) in enumerate(parts):
-        if size >= LEAST_SHOWN:
-            lines.append(f"{'>' if index == 0 else ' '} {name} {size:.1f}")
+    shown = [f"{name} {size:.1f}" for name, size in parts if size >= LEAST_SHOWN]
+    if shown:
+        shown[0] = f"> {shown[0]}"
     cache = memory.kv_cache
     if cache is not None:
-        lines.append(f"  cache {whole(cache.room)}")
+        shown.append(f"cache {whole(cache.room)}")
         if cache.requests is not None:
             low, high = (math.floor(end) for end in cache.requests)
             held = f"{low:,}" if low == high else f"{low:,}-{high:,}"
-            lines.append(f"  full requests {held}")
+            shown.append(f"full requests {held}")
     if memory.load is not None:
-        lines.append(f"  loading {whole(memory.load)}")
-    return lines
+        shown.append(f"loading {whole(memory.load)}")
+    return shown
 
 
 _VERDICTS = {"may": ("may not fit",), "no": ("does not fit",), "unknown": ("not complete",)}

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from areal_conf.errors import AllocationError, Diagnostic, counted, underline
 from areal_conf.planning.mesh import Device
-from areal_conf.report.memory import memory_lines, memory_summary
+from areal_conf.report.memory import memory_parts, memory_summary, memory_verdict
 from areal_conf.report.pen import Pen
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _NARROW = 72
 """Columns below which a table of engines becomes a list."""
 
-_PROSE = 14
-"""Columns that a cell of words needs at least."""
+_GAP = 3
+"""Columns between two cells of a table."""
 
 _MOST_SHOWN = 100
 """Findings of one severity that are printed in full."""
@@ -111,7 +111,20 @@ class _Row(NamedTuple):
     gpus: str
     where: list[str]
     memory: list[str]
+    parts: list[str]
     notes: list[str]
+
+
+_TITLES = {
+    "engine": "engine",
+    "backend": "backend",
+    "layout": "layout",
+    "gpus": "GPUs",
+    "where": "where",
+    "memory": "memory / GPU",
+    "notes": "notes",
+}
+"""Columns of the table by the field of a row that they show."""
 
 
 class _PlanTable:
@@ -123,61 +136,86 @@ class _PlanTable:
         pen = Pen(options)
         if not self.rows:
             yield pen.text("no engines")
-        elif pen.width < max(_NARROW, self._least_width()):
+        elif pen.width < max(_NARROW, self._width(self._columns(notes=False))):
             for row in self.rows:
                 yield from self._entry(row, pen)
         else:
-            yield self._table(pen)
+            columns = self._columns(notes=True)
+            if pen.width < self._width(columns):
+                columns = self._columns(notes=False)
+            yield self._table(columns, pen)
+            yield from self._below(columns, pen)
         for line in (*summary(self.plan), *memory_summary(self.plan.memory)):
             yield pen.text(line)
 
-    def _table(self, pen: Pen) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-        for name in ("engine", "backend", "layout"):
-            table.add_column(name, no_wrap=True)
-        table.add_column("GPUs", justify="right", no_wrap=True)
-        table.add_column("where", overflow="fold")
-        more = {"memory / GPU": "memory", "notes": "notes"}
-        more = {title: name for title, name in more.items() if self._has(name)}
-        for title, name in more.items():
-            table.add_column(title, overflow="fold", no_wrap=name == "memory")
-        for row in self.rows:
-            cells = [
-                pen.text((row.engine.name, "bold")),
-                pen.text(row.backend),
-                pen.text(row.layout),
-                pen.text(row.gpus),
-                pen.lines(row.where),
-                *(pen.lines(getattr(row, name)) for name in more.values()),
-            ]
-            table.add_row(*cells, style="" if row.engine.active else "dim")
-        return table
-
-    def _least_width(self) -> int:
-        """Columns of a table in which no backend string is broken."""
-        kept = [(row.engine.name, row.backend, row.layout, row.gpus) for row in self.rows]
-        columns = zip(("engine", "backend", "layout", "GPUs"), *kept, strict=True)
-        others = [
-            _PROSE for name in ("where", "memory", "notes") if name == "where" or self._has(name)
+    def _columns(self, *, notes: bool) -> list[str]:
+        """The columns that have something to show, `notes` where there is room for them."""
+        optional = {"memory": True, "notes": notes}
+        return [
+            name
+            for name in _TITLES
+            if optional.get(name, True) and (name not in optional or self._has(name))
         ]
-        widths = [max(map(cell_len, column)) for column in columns] + others
-        return sum(widths) + 2 * (len(widths) - 1)
+
+    def _width(self, columns: list[str]) -> int:
+        """Columns of the terminal that a table needs in which no cell is broken."""
+        widths = [
+            max(cell_len(line) for row in self.rows for line in (_TITLES[name], *_cell(row, name)))
+            for name in columns
+        ]
+        return 1 + sum(widths) + _GAP * (len(widths) - 1)
 
     def _has(self, name: str) -> bool:
         return any(getattr(row, name) for row in self.rows)
 
+    def _table(self, columns: list[str], pen: Pen) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+        for name in columns:
+            table.add_column(
+                _TITLES[name],
+                justify="right" if name == "gpus" else "left",
+                style="bold" if name == "engine" else "",
+                no_wrap=True,
+            )
+        for row in self.rows:
+            cells = [pen.lines(_cell(row, name)) for name in columns]
+            table.add_row(*cells, style="" if row.engine.active else "dim")
+        return table
+
+    def _below(self, columns: list[str], pen: Pen) -> Iterator[RenderableType]:
+        """What the table has no column for, an engine after the other."""
+        grid = Table.grid(padding=(0, _GAP, 0, 1), pad_edge=True)
+        grid.add_column(no_wrap=True)
+        grid.add_column()
+        for row in self.rows:
+            notes = [] if "notes" in columns else row.notes
+            lines = [", ".join(said) for said in (notes, _memory(row)) if said]
+            if lines:
+                grid.add_row(pen.text((row.engine.name, "bold")), pen.lines(lines))
+        if grid.row_count:
+            yield grid
+            yield pen.text("")
+
     def _entry(self, row: _Row, pen: Pen) -> Iterator[RenderableType]:
-        name = (row.engine.name, "bold")
         head = f" {row.engine.spec}" if row.engine.spec else ""
-        yield pen.words(name, head)
-        if row.engine.active:
-            yield Padding(pen.lines([f"GPUs {row.gpus}", *row.where]), (0, 0, 0, 2))
+        yield pen.words((row.engine.name, "bold"), head)
+        lines = [f"GPUs {row.gpus}", *row.where] if row.engine.active else []
         if row.memory:
-            head, *parts = row.memory
-            lines = [f"memory of a GPU: {head}", *parts]
-            yield Padding(pen.lines(lines), (0, 0, 0, 2))
-        if row.notes:
-            yield Padding(pen.lines(row.notes), (0, 0, 0, 2))
+            lines.append(f"memory of a GPU: {', '.join(row.memory)}")
+        if row.parts:
+            lines.append(", ".join(_memory(row)))
+        yield Padding(pen.lines([*lines, *row.notes]), (0, 0, 0, 2))
+
+
+def _memory(row: _Row) -> list[str]:
+    """The parts of its memory, with their unit."""
+    return ["memory (GiB): " + row.parts[0], *row.parts[1:]] if row.parts else []
+
+
+def _cell(row: _Row, column: str) -> list[str]:
+    """The lines of one cell."""
+    value = row.engine.name if column == "engine" else getattr(row, column)
+    return [value] if isinstance(value, str) else value
 
 
 def summary(plan: Plan) -> list[str]:
@@ -215,7 +253,8 @@ def _row(engine: EnginePlan, plan: Plan) -> _Row:
         layout,
         gpus,
         _where(engine, plan),
-        memory_lines(engine.memory),
+        memory_verdict(engine.memory),
+        memory_parts(engine.memory),
         engine_notes(engine),
     )
 

@@ -223,7 +223,7 @@ def test_a_module_that_cannot_be_imported(
 def test_a_passing_model_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(tmp_path / "c.yaml", EXPERIMENT)
     assert main(["plan", str(file), "--model", str(model(tmp_path))]) == 0
-    assert capsys.readouterr().out.endswith("the model fits every layout\n")
+    assert capsys.readouterr().out.endswith("the sizes of the model suit every layout\n")
     assert main(["plan", str(file)]) == 0
     assert "the model fits" not in capsys.readouterr().out
     words = ["rollout.backend=sglang:d1t4", "--model", str(tmp_path)]

@@ -91,6 +91,18 @@ def test_every_line_fits_and_nothing_is_lost(width: int) -> None:
     assert "…" not in screen.text
 
 
+@pytest.mark.parametrize("width", [72, 80, 90, 100, 160])
+def test_no_word_is_broken(width: int) -> None:
+    screen = Screen(width=width)
+    made = plan(ppo(), model="Qwen3-32B", gpu="H100", areal="1.0.4")
+    terminal.plan_text(made, screen.console)
+    words = screen.text.split()
+    assert all(cell_len(line) <= width for line in screen.lines)
+    for said in ("2 instances of 4 GPUs", "on the GPUs of actor", "(GiB): > optimizer"):
+        assert set(said.split()) <= {word.rstrip(",") for word in words}
+    assert "of 79 GiB" in " ".join(words)
+
+
 def test_narrow_terminals_get_a_list() -> None:
     lines = table(config(rollout="sglang:d2t4"), width=40).lines
     assert lines[:4] == [
