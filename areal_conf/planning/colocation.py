@@ -14,6 +14,7 @@ from areal_conf.errors import (
     wrong_type,
 )
 from areal_conf.planning.state import (
+    NODE_GRANULAR,
     Engine,
     ResolvedExperiment,
     by_role,
@@ -21,7 +22,12 @@ from areal_conf.planning.state import (
     role_of,
     runs_on_v2,
 )
-from areal_conf.spec.allocation import ModelAllocation, SchedulingStrategyType
+from areal_conf.spec.allocation import (
+    ModelAllocation,
+    SchedulingStrategyType,
+    trusted_allocation,
+)
+from areal_conf.spec.backends import BACKENDS
 
 _IN_TRAINER = ("critic", "ref", "teacher")
 _BEFORE_ROLLOUT = ("actor", *_IN_TRAINER)
@@ -108,7 +114,7 @@ def shares_by_awex(state: ResolvedExperiment) -> bool:
 def _comes_round(state: ResolvedExperiment, actor: Engine, rollout: Engine) -> bool:
     """Whether the scheduler gives rollout the GPUs that it gave the actor before."""
     kind, per_node = state.experiment.scheduler, state.experiment.n_gpus_per_node
-    if kind in ("ray", "slurm"):
+    if kind in NODE_GRANULAR:
         return False
     if kind is None or not per_node:
         return True
@@ -266,20 +272,7 @@ def _of_size(allocation: ModelAllocation, host: Engine) -> str:
     world = host.world_size
     sizes = allocation.parallel.sizes
     if sizes.etp == 1 and world % rest == 0:
-        from areal_conf.spec.allocation import trusted_allocation
-
-        candidate = str(
-            trusted_allocation(allocation.backend, None, sizes._replace(d=world // rest))
-        )
-        if parses(candidate):
-            return candidate
+        wanted = sizes._replace(d=world // rest)
+        if BACKENDS[allocation.backend].takes(wanted):
+            return str(trusted_allocation(allocation.backend, None, wanted))
     return f"{allocation.backend}:d{world}"
-
-
-def parses(spec: str) -> bool:
-    """Whether `spec` is a backend string."""
-    try:
-        ModelAllocation.from_str(spec)
-    except AllocationError:
-        return False
-    return True

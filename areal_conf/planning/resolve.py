@@ -10,7 +10,7 @@ from areal_conf.config.experiment import EngineSection, Experiment
 from areal_conf.config.versions import V1_0_4, Version
 from areal_conf.errors import AllocationError, clip, wrong_type
 from areal_conf.legacy.carry_over import Carried
-from areal_conf.planning.colocation import check_colocation, colocate, parses
+from areal_conf.planning.colocation import check_colocation, colocate
 from areal_conf.planning.state import Engine, Mode, ResolvedExperiment
 from areal_conf.spec.allocation import ModelAllocation, looks_like_spec
 from areal_conf.spec.backends import BACKENDS
@@ -173,15 +173,15 @@ def _check_role(state: ResolvedExperiment, engine: Engine) -> None:
     if parent is not None and parent.section.role == needed:
         return  # said at the parent's path
     start = engine.text.find(allocation.backend)
-    rows = [b.name for b in BACKENDS.values() if b.role == needed]
-    dims = str(allocation.parallel)
-    fixes = [f"{engine.path}={name}:{dims}" for name in rows if parses(f"{name}:{dims}")]
+    rows = [row for row in BACKENDS.values() if row.role == needed]
+    dims, sizes = str(allocation.parallel), allocation.parallel.sizes
+    fixes = [f"{engine.path}={row.name}:{dims}" for row in rows if row.takes(sizes)]
     fixes = fixes or [f"{engine.path}={spec}" for spec in _EXAMPLES[needed]]
     state.error(
         AllocationError(
             "AC302",
             f"{allocation.backend} is for {allocation.role}; {engine.name} needs a backend "
-            f"for {needed}: {', '.join(rows)}",
+            f"for {needed}: {', '.join(row.name for row in rows)}",
             text=engine.text,
             span=(start, start + len(allocation.backend)),
             path=engine.path,

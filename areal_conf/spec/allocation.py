@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from areal_conf.errors import AllocationError, clip, wrong_type
 from areal_conf.spec.backends import BACKENDS, DIMENSIONS, MAX_SIZE, Role, Sizes
+from areal_conf.spec.grammar import NAME
 from areal_conf.spec.parser import parse_spec
 
 _EXAMPLE = "write a backend string such as fsdp:d8 or sglang:d2t4"
@@ -245,9 +246,11 @@ class ModelAllocation:
         ):
             if not isinstance(value, kind):
                 raise wrong_type(value, f"a {kind.__name__}", hint=_EXAMPLE)
-        # The one place that knows the rules and their spans is the parser.
-        spec = parse_spec(_spec_text(self.backend, self.name, self.parallel.sizes))
-        if (spec.backend.name, spec.name) != (self.backend, self.name):
+        row, sizes = BACKENDS.get(self.backend), self.parallel.sizes
+        named = self.name is None or NAME.fullmatch(self.name)
+        if row is None or not named or not row.takes(sizes):
+            # Refused in the words, and with the characters, of the string that says the same.
+            parse_spec(_spec_text(self.backend, self.name, sizes))
             raise wrong_type(self.backend, "the bare name of a backend", hint=_EXAMPLE)
 
     @classmethod

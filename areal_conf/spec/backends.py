@@ -109,6 +109,14 @@ class Backend:
     mesh: Callable[[Sizes], list[str]] | None = None
     experts: Callable[[int, int, int, int], tuple[int, int] | None] | None = None
 
+    def takes(self, sizes: Sizes) -> bool:
+        """Whether `sizes`, each from 1, are a layout of this backend."""
+        if any(getattr(sizes, letter) > 1 for letter in DIMENSIONS if letter not in self.dims):
+            return False
+        if sizes.etp > 1 and not self.folding:
+            return False
+        return not (sizes.expert_mesh and broken_rules(self, sizes))
+
 
 BACKENDS: dict[str, Backend] = {
     row.name: row

@@ -9,14 +9,7 @@ import re
 from typing import NoReturn
 
 from areal_conf.errors import AllocationError
-from areal_conf.spec.grammar import (
-    FFN,
-    STAR,
-    B,
-    Fault,
-    Grammar,
-    Spec,
-)
+from areal_conf.spec.grammar import FFN, STAR, B, Fault, Grammar, Spec
 from areal_conf.spec.patterns import Pattern, PatternGrammar
 
 __all__ = ["STAR", "Pattern", "Spec", "dimension_span", "parse_pattern", "parse_spec"]
@@ -54,14 +47,16 @@ def _refuse(grammar: Grammar) -> NoReturn:
     from areal_conf.spec.suggestions import Suggestions
 
     text, hints = grammar.text, Suggestions(grammar)
-    faults = sorted(
-        grammar.faults, key=lambda f: (f.code if f.code >= "AC2" else "", f.start, f.code)
-    )
+    faults = sorted(grammar.faults, key=_syntax_first)
     errors = [
         AllocationError(f.code, f.message, text=text, span=(f.start, f.end), hint=hints.hint(f))
         for f in faults
     ]
     raise errors[0].followed_by(errors[1:])
+
+
+def _syntax_first(fault: Fault) -> tuple[str, int, str]:
+    return fault.code if fault.code >= "AC2" else "", fault.start, fault.code
 
 
 def dimension_span(text: str, dim: str) -> tuple[int, int]:
@@ -80,7 +75,3 @@ def dimension_span(text: str, dim: str) -> tuple[int, int]:
         if m.group(1) == dim or (dim == "etp" and ffn and m.group(1) == "t"):
             return m.span()
     return 0, len(text)
-
-
-def _syntax_first(fault: Fault) -> tuple[str, int, str]:
-    return fault.code if fault.code >= "AC2" else "", fault.start, fault.code

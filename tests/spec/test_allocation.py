@@ -276,6 +276,27 @@ def test_what_can_be_built_can_be_written_and_read(
     assert ModelAllocation.from_str(str(allocation)) == allocation
 
 
+@given(st.sampled_from([*BACKENDS]), st.tuples(*[sizes] * 6))
+@settings(max_examples=500)
+def test_what_a_backend_takes_is_what_its_strings_can_say(
+    backend: str, six: tuple[int, ...]
+) -> None:
+    try:
+        parallel = ParallelStrategy(*six)
+    except AllocationError:
+        return
+    try:
+        read = ModelAllocation.from_str(f"{backend}:{parallel}").parallel == parallel
+    except AllocationError:
+        read = False
+    assert BACKENDS[backend].takes(parallel.sizes) == read
+
+
+def test_an_allocation_that_can_be_is_not_read_from_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "parse_spec", pytest.fail)
+    ModelAllocation("megatron", "actor", ParallelStrategy(2, 2, 2, 1, 2, 2), ON_ACTOR)
+
+
 def test_every_public_name_is_there_and_documented() -> None:
     for name in areal_conf.__all__:
         value = getattr(areal_conf, name)

@@ -7,7 +7,8 @@ from typing import Any
 
 from areal_conf.config.overrides import for_hydra
 from areal_conf.errors import AllocationError
-from areal_conf.spec.allocation import ModelAllocation
+from areal_conf.spec.allocation import ModelAllocation, trusted_allocation
+from areal_conf.spec.backends import BACKENDS
 
 _MOVES = (
     ("d", "t"), ("t", "d"), ("d", "p"), ("p", "d"), ("d", "c"), ("c", "d"), ("t", "p"), ("p", "t"),
@@ -45,8 +46,5 @@ def _moved(spec: str) -> Iterator[str]:
         if size % 2:
             continue
         changed = sizes._replace(**{source: size // 2, target: getattr(sizes, target) * 2})
-        dims = "".join(f"{x}{n}" for x in "dptce" if (n := getattr(changed, x)) > 1) or "d1"
-        try:
-            yield str(ModelAllocation.from_str(f"{allocation.backend}:{dims}"))
-        except AllocationError:
-            continue
+        if BACKENDS[allocation.backend].takes(changed):
+            yield str(trusted_allocation(allocation.backend, None, changed))
