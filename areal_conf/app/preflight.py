@@ -98,7 +98,7 @@ def prepared_here(cfg: DictConfig, options: PlanOptions) -> Plan:
     if is_first_rank(made):
         warn_once(replace(made.carried, warning=_legacy_warning(made)))
     mismatch = _world_size_mismatch(made) or slurm_mismatch()
-    return made if mismatch is None else made.with_error(mismatch)
+    return made.with_error(mismatch) if mismatch else made
 
 
 def _legacy_warning(made: Plan) -> str | None:

@@ -251,16 +251,14 @@ def prepare(
     """
     launcher = kind if kind in LAUNCHERS else None
     options = replace(options or PlanOptions(), launcher=launcher, strict=True)
-    made = prepared(cfg, options)
     path = Path(script).absolute()
-    for error in _script_errors(path, kind):
-        made = made.with_error(error)
-    made.raise_for_errors()
-    job = Job(kind, path, exported(cfg, made), made, directory.absolute(), _environment(kind))
-    for error in _unsafe(job) if launcher else ():
-        made = made.with_error(error)
-    made.raise_for_errors()
-    return replace(job, plan=made)
+    plan = prepared(cfg, options).with_error(*_script_errors(path, kind))
+    plan.raise_for_errors()
+    job = Job(kind, path, exported(cfg, plan), plan, directory.absolute(), _environment(kind))
+    if launcher:
+        job = replace(job, plan=plan.with_error(*_unsafe(job)))
+        job.plan.raise_for_errors()
+    return job
 
 
 def _environment(kind: str) -> dict[str, str]:

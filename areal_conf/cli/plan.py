@@ -93,9 +93,9 @@ def _model_suits(made: Plan, args: argparse.Namespace) -> bool:
 
 def _lines(made: Plan) -> Iterator[str]:
     """Each engine that runs as the override that gives its backend."""
-    for name, engine in made.engines.items():
+    for engine in made.engines.values():
         if engine.active and engine.spec:
-            yield f"{made.facts.engines[name].path}={engine.spec}\n"
+            yield f"{engine.path}={engine.spec}\n"
 
 
 def _text(made: Plan, form: str) -> str:

@@ -95,9 +95,9 @@ def _launcher(command: list[str]) -> str | None:
 
 def _say_what_is_not_inherited(made: Plan) -> None:
     """A plain script of AReaL inherits no backend; one with this package's loader does."""
-    for name, engine in made.engines.items():
+    for engine in made.engines.values():
         if engine.active and engine.inherited_from and engine.spec:
-            path = made.facts.engines[name].path
+            path = engine.path
             print(
                 f"{path}: unset, taken from {engine.inherited_from}. AReaL's own loader does not: "
                 f"write {path}={engine.spec}, or load with areal_conf.areal.load_expr_config",

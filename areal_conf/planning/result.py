@@ -165,6 +165,11 @@ class EnginePlan(_WithMemory):
         return self._of.engine.name
 
     @property
+    def path(self) -> str:
+        """Config path of its backend string."""
+        return self._of.engine.path
+
+    @property
     def allocation(self) -> ModelAllocation | None:
         """Backend and layout; None where the string is missing or wrong."""
         return self._of.engine.allocation
@@ -321,13 +326,18 @@ class Plan(_WithMemory):
         engines = self._facts.engines
         return {engines[name].path: spec for name, spec in self.carried.filled.items()}
 
-    def with_error(self, error: AllocationError) -> Plan:
-        """This plan with one more error: a warning where its code is allowed."""
-        finding = Diagnostic.of("error", error)
+    def with_error(self, *errors: AllocationError) -> Plan:
+        """This plan with more errors, each a warning where its code is allowed."""
+        if not errors:
+            return self
+        found = [Diagnostic.of("error", error) for error in errors]
         if self._facts is not None:
-            finding = as_allowed(finding, self._facts.allowed)
-        kind = f"{finding.severity}s"
-        changed = self.model_copy(update={kind: [*getattr(self, kind), _printable(finding)]})
+            found = [as_allowed(one, self._facts.allowed) for one in found]
+        listed = {"errors": self.errors, "warnings": self.warnings}
+        for one in map(_printable, found):
+            kind = f"{one.severity}s"
+            listed[kind] = [*listed[kind], one]
+        changed = self.model_copy(update=listed)
         changed._facts = self._facts
         return changed
 

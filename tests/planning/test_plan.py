@@ -265,6 +265,7 @@ def test_a_plan_with_one_more_error() -> None:
     assert made.ok
     assert [one.code for one in worse.errors] == ["AC322"]
     assert worse.nodes == made.nodes
+    assert made.with_error() is made
 
 
 def test_backends_that_the_legacy_mode_filled_in() -> None:
@@ -308,7 +309,7 @@ def test_an_argument_of_the_wrong_type(argument: str, value: Any) -> None:
 
 def test_a_code_that_was_allowed_counts_for_what_is_found_later_too() -> None:
     late = AllocationError("AC308", "torchrun started 4 ranks", hint="start 8")
-    assert [one.code for one in plan(PPO).with_error(late).errors] == ["AC308"]
+    assert [one.code for one in plan(PPO).with_error(late, late).errors] == ["AC308"] * 2
     made = plan(PPO, allow=["AC308"]).with_error(late)
     assert made.ok
     assert made.warnings[-1].message.endswith("(allowed: AC308 counts as a warning)")
