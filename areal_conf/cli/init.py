@@ -11,12 +11,12 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from areal_conf.cli.arguments import INVALID, OK, named_path, report, usage_error
+from areal_conf.config.areal_defaults import LAUNCHERS
 
 if TYPE_CHECKING:
     from areal_conf.areal.starter_text import Start
 
 KINDS = ("ppo", "grpo", "sft", "rw", "dpo", "distill", "app")
-SCHEDULERS = ("local", "ray", "slurm")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gpus-per-node", type=int, default=8, metavar="N", help="GPUs of a node (default: 8)"
     )
     parser.add_argument(
-        "--cluster", choices=SCHEDULERS, help="scheduler (default: local on one node, else slurm)"
+        "--cluster", choices=LAUNCHERS, help="scheduler (default: local on one node, else slurm)"
     )
     parser.add_argument(
         "-o",

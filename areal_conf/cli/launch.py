@@ -24,6 +24,7 @@ from areal_conf.cli.arguments import (
     split_words,
     usage_error,
 )
+from areal_conf.config.areal_defaults import LAUNCHERS
 from areal_conf.errors import counted
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("--launcher", choices=("local", "ray", "slurm"), required=True)
+    parser.add_argument("--launcher", choices=LAUNCHERS, required=True)
     parser.add_argument(
         "words",
         nargs="*",

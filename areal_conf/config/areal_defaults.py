@@ -27,5 +27,18 @@ INHERITS: dict[str, str] = {"critic": "actor", "ref": "actor"}
 
 DEFAULT_KL_CTL = 0.1
 """AReaL's default of ``actor.kl_ctl`` (api/cli_args.py): over 0, so that ref runs."""
+
+
+def turns_ref_off(kl_ctl: object) -> bool:
+    """Whether AReaL builds no ref beside a rollout with this value (trainer/rl_trainer.py)."""
+    if not isinstance(kl_ctl, (int, float)) and not (isinstance(kl_ctl, str) and kl_ctl.isascii()):
+        return False
+    try:
+        return float(kl_ctl) <= 0
+    except (ValueError, OverflowError):
+        return False
+
+
 LAUNCHERS = ("local", "ray", "slurm")
-"""AReaL's SPMD launchers (infra/launcher)."""
+"""AReaL's SPMD launchers (infra/launcher), and the schedulers of its single controller
+(infra/scheduler)."""

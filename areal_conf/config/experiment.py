@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from areal_conf.config.areal_defaults import DEFAULT_KL_CTL, ROLES
+from areal_conf.config.areal_defaults import DEFAULT_KL_CTL, ROLES, turns_ref_off
 from areal_conf.config.tree import as_tree
 from areal_conf.config.versions import areal_version
 from areal_conf.config.view import View, is_mapping, is_unset, whole_number
@@ -347,13 +347,7 @@ class _Reader:
             return None
         actor = self.guard(lambda: self.view.section("actor"))
         value = self.guard(lambda: actor.get("kl_ctl", DEFAULT_KL_CTL)) if actor else None
-        if not isinstance(value, (int, float)) and not (isinstance(value, str) and value.isascii()):
-            return None
-        try:
-            off = float(value) <= 0
-        except (ValueError, OverflowError):
-            return None
-        return f"actor.kl_ctl is {clip(str(value))}" if off else None
+        return f"actor.kl_ctl is {clip(str(value))}" if turns_ref_off(value) else None
 
     def other_engines(self) -> Iterator[tuple[str, EngineSection]]:
         """Sections of other names whose backend begins as a backend string does."""

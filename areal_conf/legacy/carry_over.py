@@ -194,7 +194,7 @@ def _compared(
             )
             continue
         own = backends[engine]
-        same = _same(own, allocation) if own else None
+        same = means(own, allocation) if own else None
         if same is None or own is None:  # unset, or not readable, which is told at its place
             continue
         if same:
@@ -207,10 +207,10 @@ def _compared(
             yield places.finding("error", "AC510", message, hint, own, place)
 
 
-def _same(own: str, allocation: ModelAllocation) -> bool | None:
-    """Whether the backend string `own` means `allocation`; None where it cannot be read."""
+def means(spec: str, allocation: ModelAllocation) -> bool | None:
+    """Whether the backend string `spec` means `allocation`; None where it cannot be read."""
     try:
-        other = ModelAllocation.from_str(own)
+        other = ModelAllocation.from_str(spec)
     except AllocationError:
         return None
     return (other.backend, other.parallel) == (allocation.backend, allocation.parallel)

@@ -13,12 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from areal_conf.config.areal_defaults import DEFAULT_KL_CTL, INHERITS, LAUNCHERS, ROLES
+from areal_conf.config.areal_defaults import (
+    DEFAULT_KL_CTL,
+    INHERITS,
+    LAUNCHERS,
+    ROLES,
+    turns_ref_off,
+)
 from areal_conf.documents.roots import config_place
 from areal_conf.documents.yaml_text import BadYamlError, load
 from areal_conf.errors import AllocationError, clip, counted
 from areal_conf.legacy.allocation_mode import AllocationMode
-from areal_conf.legacy.carry_over import FIELD
+from areal_conf.legacy.carry_over import FIELD, means
 from areal_conf.legacy.dialects import NEWEST
 from areal_conf.migrate import proof
 from areal_conf.migrate.document import Document, Edit, Node, YamlError, apply, scalars, shape
@@ -259,7 +265,7 @@ class _File:
         own = section.get("backend")
         line = self.document.line_of((own or key).start)
         name = ".".join((*path, "backend"))
-        if not _means(value, allocation):
+        if not isinstance(value, str) or not means(value, allocation):
             raise self.alone(
                 own or key,
                 "AC510",
@@ -505,11 +511,7 @@ class _File:
             return False
         actor = self.root.get("actor")
         node = actor.get("kl_ctl") if actor else None
-        try:
-            value = node.value if node else str(DEFAULT_KL_CTL)
-            return value.isascii() and float(value) <= 0
-        except ValueError:
-            return False
+        return turns_ref_off(node.value if node else DEFAULT_KL_CTL)
 
     # -- what is wrong ---------------------------------------------------------------------------
 
@@ -573,16 +575,6 @@ def _reads_mode(text: str) -> bool:
         elif depth:
             return True
     return False
-
-
-def _means(value: object, allocation: ModelAllocation) -> bool:
-    try:
-        if not isinstance(value, str):
-            return False
-        other = ModelAllocation.from_str(value)
-    except AllocationError:
-        return False
-    return (other.backend, other.parallel) == (allocation.backend, allocation.parallel)
 
 
 def _aliases(root: Node) -> Iterator[Node]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from areal_conf.config.areal_defaults import LAUNCHERS
 from areal_conf.config.versions import AFTER_2_0, V1_0_4
 from areal_conf.errors import AllocationError, Diagnostic, Severity, counted
 from areal_conf.planning.rules.scheduling_spec import first_entry, granted
@@ -41,7 +42,7 @@ def has_engines(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
 def known_scheduler(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC309: a scheduler that AReaL does not have (trainer/rl_trainer.py)."""
     kind = facts.experiment.scheduler
-    if kind is not None and kind not in ("local", "ray", "slurm"):
+    if kind is not None and kind not in LAUNCHERS:
         path = facts.experiment.root.at("scheduler.type")
         message = f"unknown scheduler {kind!r}"
         yield _finding("error", "AC309", message, path, "write local, ray or slurm", kind)
@@ -289,7 +290,7 @@ def worker_counts(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     newer = facts.areal >= AFTER_2_0
     if facts.mode == "spmd" or (newer and kind == "slurm"):
         return
-    refuses = kind in ("local", *NODE_GRANULAR)
+    refuses = kind in LAUNCHERS
     for engine in facts.active():
         host = facts.engines.get(engine.colocated_with or "")
         if host is None or not engine.fits or engine.awex or engine.workers == host.workers:

@@ -13,10 +13,9 @@ from typing import Any
 from areal_conf.config.areal_defaults import DIRECTORIES
 from areal_conf.config.view import is_mapping, is_unset
 from areal_conf.errors import AllocationError, Diagnostic, Severity, wrong_type
-from areal_conf.planning.state import Engine, ResolvedExperiment, Rule
+from areal_conf.planning.state import NODE_GRANULAR, Engine, ResolvedExperiment, Rule
 
 _STARTED = ("rollout", "actor")
-_ON_CLUSTERS = ("ray", "slurm")
 _VALUES = {
     "experiment_name": "a name",
     "trial_name": "a name",
@@ -81,7 +80,7 @@ def shared_gpus(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC318: ray and slurm give servers and trainer nodes of their own (infra/launcher/ray.py,
     slurm.py: the trainer gets ``n_nodes`` less those of the servers)."""
     rollout, actor = _servers(facts), facts.engines.get("actor")
-    if rollout is None or actor is None or facts.launcher not in _ON_CLUSTERS:
+    if rollout is None or actor is None or facts.launcher not in NODE_GRANULAR:
         return
     if rollout.colocated_with == "actor" or actor.colocated_with == "rollout":
         who = f"the {facts.launcher} launcher"
@@ -95,7 +94,7 @@ def cluster_known(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """AC319: ray and slurm deal out ``n_nodes`` x ``n_gpus_per_node``, which are 32 x 8 where the
     config does not say (api/cli_args.py, ``ClusterSpecConfig``)."""
     experiment = facts.experiment
-    if facts.launcher not in _ON_CLUSTERS or experiment.cluster_gpus is not None:
+    if facts.launcher not in NODE_GRANULAR or experiment.cluster_gpus is not None:
         return
     path = facts.cluster_path
     message = f"the {facts.launcher} launcher deals out the cluster, whose size is not known"
