@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from areal_conf.areal.starter_text import ENGINES, Start, starter_config
 from areal_conf.errors import AllocationError, clip
+from areal_conf.spec.allocation import ModelAllocation
 
 if TYPE_CHECKING:
     from areal_conf.planning.result import Plan
@@ -33,7 +35,8 @@ def start(kind: str, model: str, gpu: str, n_nodes: int, per_node: int, schedule
         AllocationError: AC602 where no layout fits; the exceptions of a model and a card.
         OSError: the model cannot be read.
     """
-    begun = Start(kind, model, _placeholders(kind, model), n_nodes, per_node, scheduler, gpu, model)
+    backends = _placeholders(kind, model)
+    begun = Start(kind, _weights(model), backends, n_nodes, per_node, scheduler, gpu, model)
     if kind == "distill":
         begun = _with_teacher(begun)
     chosen = _suggested(begun)
@@ -45,6 +48,16 @@ def plan_of(begun: Start) -> Plan:
     from areal_conf.planning.result import plan
 
     return plan(_config(begun), model=begun.plan_model, gpu=begun.gpu)
+
+
+def _weights(model: str) -> str:
+    """What AReaL is to load the weights from: a directory, or a Hub id."""
+    from areal_conf.model.known import hub_id
+
+    given = Path(model)
+    if given.is_file():
+        return str(given.resolve().parent)
+    return model if given.exists() else hub_id(model)
 
 
 def _placeholders(kind: str, model: str) -> dict[str, str]:
@@ -76,13 +89,18 @@ def _config(begun: Start) -> Any:
 def _with_teacher(begun: Start) -> Start:
     """Servers of the teacher on the last node, or on half of the only one, as small as they fit."""
     gpus = _of_teacher(begun)
+    doubtful = None
     for size in (size for size in range(1, gpus + 1) if gpus % size == 0):
-        backends = {**begun.backends, "teacher": f"sglang:d{gpus // size}t{size}"}
-        tried = replace(begun, backends=backends)
+        servers = str(ModelAllocation.from_str(f"sglang:d{gpus // size}t{size}"))
+        tried = replace(begun, backends={**begun.backends, "teacher": servers})
         memory = plan_of(tried).engines["teacher"].memory
-        if memory is None or memory.verdict != "no":
+        if memory is None or memory.verdict == "fits":
             return tried
-    raise _nothing(begun)
+        if memory.verdict != "no":
+            doubtful = doubtful or tried
+    if doubtful is None:
+        raise _nothing(begun)
+    return doubtful
 
 
 def _of_teacher(begun: Start) -> int:

@@ -89,3 +89,16 @@ def known_model(name: str) -> tuple[str, Mapping[str, Any]] | None:
     """
     found = _by_key().get(_key(name, strip=False)) or _by_key().get(_key(name))
     return (found, known_models()[found]) if found else None
+
+
+def hub_id(name: str) -> str:
+    """The Hub id of a model: a known one gets its organisation, any other name is left as it is.
+
+    Words such as Instruct, which change weights alone, stay: ``Qwen2.5-7B-Instruct`` is
+    ``Qwen/Qwen2.5-7B-Instruct``.
+    """
+    found = None if "/" in name else known_model(name)
+    if found is None:
+        return name
+    organisation, _, known = found[0].partition("/")
+    return found[0] if known.lower() == name.lower() else f"{organisation}/{name}"

@@ -17,7 +17,7 @@ from areal_conf.planning.memory import engine_keys, needed_tokens
 from areal_conf.planning.options import PlanOptions
 from areal_conf.planning.rules.models import settings_of
 from areal_conf.planning.state import Engine, ResolvedExperiment
-from areal_conf.suggest.ranking import USUAL, Subject
+from areal_conf.suggest.ranking import TOKENS, USUAL, Subject
 
 TRAINERS = ("fsdp", "megatron", "archon")
 SERVER = "sglang"
@@ -201,12 +201,9 @@ def open_experiment(cfg: DictConfig, options: PlanOptions, gpus: Gpus, *, bare: 
         engine = facts.engines.get(name)
         if engine is not None and engine.active and engine.allocation is None:
             OmegaConf.update(cfg, engine.path, f"{kind}:d1", force_add=True)
-    if "actor" in facts.engines:
-        for key, value in USUAL.items():
-            path = at(f"actor.{key}")
-            unset = is_unset(_selected(cfg, path))
-            if unset and (bare or key == "mb_spec.max_tokens_per_mb"):
-                values.append((path, value))
+    for path, value in _usual(facts, bare):
+        if is_unset(_selected(cfg, path)):
+            values.append((path, value))
     for path, value in values:
         OmegaConf.update(cfg, path, value, force_add=True)
     options = replace(options, gpu=card_of(options, gpus, facts))
@@ -215,6 +212,15 @@ def open_experiment(cfg: DictConfig, options: PlanOptions, gpus: Gpus, *, bare: 
     paths += [e.path for e in facts.engines.values()]
     keys = frozenset(path for path in paths if _has(given, path))
     return replace(_opened(cfg, options, facts, gpus, tuple(values)), keys=keys)
+
+
+def _usual(facts: ResolvedExperiment, bare: bool) -> Iterator[tuple[str, Any]]:
+    """Keys, and the values that most examples of AReaL give them, for a step to be estimated."""
+    for name in ("actor", "critic", "ref") if bare else ("actor",):
+        engine = facts.engines.get(name)
+        if engine is not None and engine.active:
+            for key in USUAL if bare and name != "ref" else (TOKENS,):
+                yield facts.experiment.root.at(f"{name}.{key}"), USUAL[key]
 
 
 def _has(cfg: DictConfig, path: str) -> bool:

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 EQUAL = 1.05
 """Times, or rooms, whose ratio is under this are about equal: the estimate knows no better."""
 
-USUAL: dict[str, Any] = {"mb_spec.max_tokens_per_mb": 10240, "gradient_checkpointing": True}
+TOKENS = "mb_spec.max_tokens_per_mb"
+
+USUAL: dict[str, Any] = {TOKENS: 10240, "gradient_checkpointing": True}
 """What most of AReaL's example configs set (examples/, 65 and 49 of them), where no config says."""
 
 USUAL_WORDS = (
@@ -48,7 +50,8 @@ class Ranked:
         allocation: the layout.
         memory: of one GPU; None without a card.
         time: parts of a step; None for servers and where it cannot be estimated.
-        relative: `time.total` beside the fastest layout of the same kind that fits; None as `time`.
+        relative: `time.total` beside that of `fastest`; None as `time`.
+        fastest: of the same kind, among those that fit or may fit; None as `time`.
         warnings: what the model's rules say about it.
     """
 
@@ -56,6 +59,7 @@ class Ranked:
     memory: TrainingMemory | ServingMemory | None = None
     time: StepTime | None = None
     relative: float | None = None
+    fastest: Ranked | None = field(default=None, repr=False)
     warnings: tuple[Diagnostic, ...] = ()
 
     @property
@@ -204,12 +208,16 @@ def _by_time(ranked: Ranked) -> tuple[float, int, int, int]:
 
 
 def _relative(ranked: list[Ranked]) -> list[Ranked]:
-    fitting = [x.time.total for x in ranked if x.time is not None and x.verdict != "no"]
-    best = min(fitting or [x.time.total for x in ranked if x.time is not None], default=None)
-    return [
-        replace(x, relative=None if x.time is None or not best else x.time.total / best)
-        for x in ranked
-    ]
+    timed = [x for x in ranked if x.time is not None]
+    fitting = [x for x in timed if x.verdict != "no"]
+    best = min(fitting or timed, key=_by_time, default=None)
+    return [replace(x, relative=_ratio(x, best), fastest=best if x.time else None) for x in ranked]
+
+
+def _ratio(one: Ranked, best: Ranked | None) -> float | None:
+    if best is None or best.time is None or one.time is None or not best.time.total:
+        return None
+    return one.time.total / best.time.total
 
 
 def with_warnings(ranked: Iterable[Ranked], subject: Subject) -> list[Ranked]:

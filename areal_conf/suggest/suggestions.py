@@ -220,12 +220,12 @@ class _Search:
         )
 
     def overrides(self, specs: dict[str, str]) -> list[str]:
-        """What makes the config this suggestion, ``+`` where it has no such key."""
+        """What makes the config this suggestion, ``++`` where it has no such key."""
         values = {**specs, **dict(self.opened.set_keys)}
         return [f"{self._prefix(path)}{path}={_value(value)}" for path, value in values.items()]
 
     def _prefix(self, path: str) -> str:
-        return "" if path in self.opened.keys else "+"
+        return "" if path in self.opened.keys else "++"
 
     def engines(self, plan: Plan, trainer: Ranked | None) -> dict[str, dict[str, Any]]:
         """The engines as in a plan, with the time of the trainer."""
@@ -279,7 +279,7 @@ def _trainer_reasons(trainer: Ranked | None, per_node: int) -> Iterator[str]:
         yield f"about as fast as the fastest {kind} of this split{rough}"
     else:
         slower = 100 * (trainer.relative - 1)
-        yield f"{slower:.0f} % slower than the fastest {kind} of this split{rough}"
+        yield f"{slower:.0f} % slower than {_named(trainer.fastest)}{rough}"
     if sizes.p > 1:
         yield f"pipeline: {_share(time.pipeline, time.total)} of a step is bubble and sends"
     if sizes.t > 1:
@@ -291,6 +291,13 @@ def _trainer_reasons(trainer: Ranked | None, per_node: int) -> Iterator[str]:
         yield f"experts over {sizes.e} ranks: {_share(time.experts, time.total)}"
     if time.data > 0.05 * time.total:
         yield f"traffic between data ranks: {_share(time.data, time.total)} of a step"
+
+
+def _named(fastest: Ranked | None) -> str:
+    """The layout that others of its kind and split are slower than."""
+    assert fastest is not None
+    doubt = ", which may not fit" if fastest.verdict == "may" else ""
+    return f"{fastest.allocation}, the fastest {fastest.allocation.backend} of this split{doubt}"
 
 
 def _share(part: float, total: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from areal_conf import AllocationError, plan
 from areal_conf.areal.starter import plan_of, start
 from areal_conf.areal.starter_text import ENGINES, starter_config
 from areal_conf.cli.entry import main
+from areal_conf.model.known import known_models
 
 MODEL = ["--model", "Qwen2.5-1.5B", "--gpu", "A100-80GB"]
 
@@ -102,3 +104,31 @@ def test_every_line_of_the_text_is_yaml() -> None:
     text = starter_config(start("grpo", "Qwen2.5-1.5B", "H100", 1, 8, "local"))
     assert "$" not in text.replace("${", "")
     assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("named", "loaded"),
+    [
+        ("Qwen2.5-1.5B", "Qwen/Qwen2.5-1.5B"),
+        ("qwen3-8b", "Qwen/Qwen3-8B"),
+        ("Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B-Instruct"),
+        ("Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"),
+        ("someone/Qwen3-8B", "someone/Qwen3-8B"),
+    ],
+)
+def test_areal_gets_a_name_that_the_hub_knows(named: str, loaded: str) -> None:
+    text = starter_config(start("sft", named, "H100", 1, 8, "local"))
+    assert yaml.safe_load(text)["actor"]["path"] == loaded
+
+
+def test_areal_gets_the_directory_of_a_config(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(known_models()["Qwen/Qwen3-8B"]))
+    for named in (file, tmp_path):
+        text = starter_config(start("sft", str(named), "H100", 1, 8, "local"))
+        assert yaml.safe_load(text)["actor"]["path"] == str(tmp_path)
+
+
+def test_the_servers_of_a_teacher_are_spelled_as_others() -> None:
+    text = starter_config(start("distill", "Qwen3-8B", "H100", 2, 8, "ray"))
+    assert yaml.safe_load(text)["teacher"]["rollout"]["backend"] == "sglang:d8"

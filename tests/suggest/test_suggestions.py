@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
@@ -233,3 +234,21 @@ def test_nothing_that_fits_exits_1(capsys: pytest.CaptureFixture[str]) -> None:
 def test_errors_are_json_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*WORDS, "--cluster", "nowhere", "--format", "json"]) == 1
     assert json.loads(capsys.readouterr().out)["errors"][0]["code"] == "AC607"
+
+
+def test_a_slower_layout_names_the_faster_one_and_why_it_is_not_first() -> None:
+    words = ("areal/experiment=grpo", "actor.backend=megatron:d1")
+    found = suggested(*words, model="Qwen3-32B", top=3)
+    reasons = [reason for one in found.suggestions for reason in one.reasons]
+    slower = [reason for reason in reasons if "slower than" in reason]
+    assert slower
+    assert all(re.search(r"than \w+:\S+, the fastest \w+ of this split", one) for one in slower)
+    assert any(one.endswith(", which may not fit") for one in slower)
+
+
+def test_without_a_config_every_engine_has_the_tokens_of_a_micro_batch() -> None:
+    found = suggested()
+    first = found.suggestions[0].overrides
+    assert "++actor.mb_spec.max_tokens_per_mb=10240" in first
+    assert "++ref.mb_spec.max_tokens_per_mb=10240" in first
+    assert not any("not counted" in note for note in found.unknown)
