@@ -175,6 +175,15 @@ def _typed(override: str) -> str:
     key, equal, value = override.partition("=")
     if not equal or _PLAIN.fullmatch(value) or not _KEY.fullmatch(key):
         return override
+    once = _quoting_elements(key, value)
+    if once == override or _quoting_elements(key, once.partition("=")[2]) == once:
+        return once
+    # A lone quote in the value pairs with one that was added: then only the whole can be quoted.
+    return f"{key}={quoted(value)}"
+
+
+def _quoting_elements(key: str, value: str) -> str:
+    """An override whose elements are quoted where they must be."""
     pairs = _brackets(value)
     parts = []
     for start, end in _elements(value, pairs):

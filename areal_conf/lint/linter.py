@@ -298,7 +298,11 @@ class _Document:
         Raises:
             _NotComposedError: it cannot be composed here.
         """
-        if named := foreign_source(yaml_text.loaded(self.text)):
+        try:
+            data = yaml_text.loaded(self.text)
+        except BadYamlError as fault:
+            raise _NotComposedError(fault.message, "fix the YAML") from None
+        if named := foreign_source(data):
             reason = f"hydra.searchpath names {clip(named, 120)}, which is not imported here"
             raise _NotComposedError(reason, self.hint_to_plan())
         with warnings.catch_warnings(), environment_hidden() as asked:
