@@ -164,17 +164,6 @@ def read_experiment(cfg: Any, root: str = "") -> Experiment:
     return _Reader(view, whole).read()
 
 
-def with_new_backends(experiment: Experiment) -> Experiment:
-    """`experiment` after its engines' backends, and nothing else, changed where it was read."""
-    engines = dict(experiment.engines)
-    for name, section in engines.items():
-        value = section.view.get("backend")
-        value = None if is_unset(value) else value
-        if value != section.backend:
-            engines[name] = dataclasses.replace(section, backend=value)
-    return dataclasses.replace(experiment, engines=engines)
-
-
 class _Reader:
     def __init__(self, view: View, whole: View) -> None:
         self.view = view

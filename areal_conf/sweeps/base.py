@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from areal_conf.config.experiment import Experiment, read_experiment, with_new_backends
+from areal_conf.config.experiment import Experiment, read_experiment
 from areal_conf.config.redaction import Redactor
 from areal_conf.config.tree import Place, Source
 from areal_conf.config.view import View
@@ -14,12 +14,13 @@ from areal_conf.model import ModelFacts
 from areal_conf.planning.checks import first_error, layout_report, resolved
 from areal_conf.planning.options import PlanOptions
 from areal_conf.search_space import Space, joint_layouts
-from areal_conf.spec.allocation import ModelAllocation, looks_like_spec
+from areal_conf.spec.allocation import ModelAllocation
 from areal_conf.sweeps.axes import Axis, Choice, SweepError, Value
 from areal_conf.sweeps.estimates import JobEstimate
+from areal_conf.sweeps.sharing import Sharing, stand_ins
 
 if TYPE_CHECKING:
-    from areal_conf.planning.state import ResolvedExperiment
+    from areal_conf.planning.state import Engine
 
 
 class Found(NamedTuple):
@@ -63,13 +64,9 @@ class Base:
         self.source = source
         self.has_engines = False
         self._places = places
-        self._root = options.root
-        self._model = options.model
         self._options = options
         self._axes = axes
-        self._backends: list[int] = []
         self._of_engines: set[str] = set()
-        self._experiments: dict[Any, Experiment] = {}
         self._found: dict[Any, Found] = {}
         self._shares: dict[Any, dict[str, Any] | None] = {}
 
@@ -88,7 +85,7 @@ class Base:
         error = self._first_error(choice)
         if error is not None or not self.has_engines:
             return Found(error.code if error else "", self.has_engines)
-        facts, warnings = layout_report(self._experiment(choice), self._options)
+        facts, warnings = layout_report(self._experiment(), self._options)
         estimate = JobEstimate.of(facts)
         refused = estimate.refusal()
         code = refused.code if refused else ""
@@ -107,7 +104,7 @@ class Base:
         found = [i for i, value in enumerate(choice) if value.pattern]
         if found:
             self.apply(choice)
-            self._experiment(choice)
+            self._experiment()
         return [
             i
             for i in found
@@ -170,88 +167,60 @@ class Base:
 
     def _first_error(self, choice: Choice) -> AllocationError | None:
         self.apply(choice)
-        state, error = first_error(self._experiment(choice), self._model)
+        state, error = first_error(self._experiment(), self._options.model)
         self.has_engines = bool(state.engines)
         return error if self.has_engines else None
 
-    def _experiment(self, choice: Choice) -> Experiment:
-        """What the config says now; of backends that change alone, nothing else is read anew."""
-        plain = [i for i in self._backends if _is_plain_spec(choice[i].value)]
-        read = [i for i, place in self._places.items() if place.was_read() and i not in plain]
-        key = (tuple(plain), tuple((i, choice[i].text) for i in read))
-        if key in self._experiments and not self.source.all_read:
-            experiment = with_new_backends(self._experiments[key])
-            self._experiments[key] = experiment
-            return experiment
-        experiment = read_experiment(self.source.tree, self._root)
-        self._backends = self._own_backends(experiment)
-        if len(plain) == len(self._backends):
-            self._experiments[key] = experiment
-        return experiment
-
-    def _own_backends(self, experiment: Experiment) -> list[int]:
-        """The axes that are backends of standard engines."""
+    def _experiment(self) -> Experiment:
+        """What the config says now."""
+        experiment = read_experiment(self.source.tree, self._options.root)
         for section in experiment.engines.values():
             self._of_engines |= {section.backend_path, (section.raw or "").strip("${}")}
-        paths = {s.backend_path for name, s in experiment.engines.items() if name in _STANDARD}
-        return [i for i in self._places if self._axes[i].dotted in paths]
+        return experiment
 
     # -- what patterns share ---------------------------------------------------------------
 
     def _share(self, choice: Choice, patterns: list[int]) -> dict[str, Any] | None:
-        """The arguments of `joint_layouts`; None where no GPU is left for open patterns.
-
-        Found by trying: the GPUs of the experiment are linear in those of each pattern, whatever
-        inherits from, follows or is colocated with it.
-        """
+        """The arguments of `joint_layouts`; None where no GPU is left for open patterns."""
         spaces = {i: self._space(choice, i) for i in patterns}
-        least = self._try(choice, {i: self._least(spaces[i], 1) for i in patterns})
-        for i in patterns:
-            if spaces[i].gpus is None:
-                self._refuse_idle(least, i, choice)
-        weights, moved = self._weigh(choice, spaces, least)
+        sharing = self._sharing(choice, spaces)
+        open_ = [i for i in patterns if spaces[i].gpus is None]
+        for i in open_:
+            self._refuse_idle(sharing.takers[i], i, choice)
         texts = {str(i): space.text for i, space in spaces.items()}
         guests: dict[str, str] = {}
-        for i in patterns:
-            if weights[str(i)] == 0 and spaces[i].gpus is None:
-                host, gpus = self._host(least, i, moved)
-                if host is not None:
-                    guests[str(i)] = str(host)
-                else:
-                    texts[str(i)] = f"{spaces[i].text}@{gpus}"
-        sharing = [i for i in patterns if weights[str(i)] and spaces[i].gpus is None]
-        left = _budget(least)
-        if left is None and sharing:
-            raise self._no_count(sharing[0], choice)
-        if left is not None:
-            left -= _gpus(least) - sum(weights.values())
-            if left < 1 and sharing:
+        for i in open_:
+            if sharing.weights[i]:
+                continue
+            host = sharing.host_of(i)
+            if host is None:
+                raise self._no_count(i, choice, sharing.budget() is not None)
+            pattern = sharing.pattern_of(host)
+            if pattern is None:
+                texts[str(i)] += f"@{host.world_size}"
+            else:
+                guests[str(i)] = str(pattern)
+        left = sharing.left()
+        for i in open_:
+            if sharing.weights[i] and left is None:
+                raise self._no_count(i, choice)
+            if sharing.weights[i] and left is not None and left < 1:
                 return None
-        models = {str(i): facts for i in patterns if (facts := self._model_of(moved[i]))}
+        models = {str(i): self._model_of(engines) for i, engines in sharing.takers.items()}
         return {
             "patterns": texts,
             "total": left,
-            "models": models,
+            "models": {i: model for i, model in models.items() if model is not None},
             "guests": guests,
-            "weights": weights,
+            "weights": {str(i): weight for i, weight in sharing.weights.items()},
         }
 
-    def _weigh(
-        self, choice: Choice, spaces: dict[int, Space], least: ResolvedExperiment
-    ) -> tuple[dict[str, int], dict[int, set[str]]]:
-        """For each pattern the GPUs that twice its size adds, and the engines that grow with it."""
-        weights: dict[str, int] = {}
-        moved: dict[int, set[str]] = {}
-        for i in spaces:
-            sizes = {j: self._least(space, 2 if i == j else 1) for j, space in spaces.items()}
-            more = self._try(choice, sizes)
-            weights[str(i)] = _gpus(more) - _gpus(least)
-            moved[i] = {
-                name
-                for name, engine in more.engines.items()
-                if engine.world_size != least.engines[name].world_size
-            }
-        return weights, moved
+    def _sharing(self, choice: Choice, spaces: dict[int, Space]) -> Sharing:
+        """Which engines take each pattern of `choice`."""
+        given = stand_ins(spaces)
+        values = {i: Value(spec, spec) for i, (_, spec) in given.items()}
+        self.apply(tuple(values.get(i, value) for i, value in enumerate(choice)))
+        return Sharing(resolved(self._experiment()), {i: size for i, (size, _) in given.items()})
 
     def _space(self, choice: Choice, index: int) -> Space:
         try:
@@ -259,34 +228,9 @@ class Base:
         except AllocationError as error:
             raise SweepError.because(error.at(self._axes[index].dotted)) from None
 
-    @staticmethod
-    def _least(space: Space, d: int) -> Value:
-        spec = f"{space.pattern.backend.name}:d{d}"
-        return Value(spec, spec)
-
-    def _try(self, choice: Choice, values: dict[int, Value]) -> ResolvedExperiment:
-        choice = tuple(values.get(i, value) for i, value in enumerate(choice))
-        self.apply(choice)
-        return resolved(self._experiment(choice))
-
-    def _host(
-        self, state: ResolvedExperiment, index: int, moved: dict[int, set[str]]
-    ) -> tuple[int | None, int]:
-        """Whose GPUs a pattern that adds none is to have: another pattern's, or so many."""
-        for name in moved[index]:
-            host = state.engines[name].colocated_with
-            if host is None or host in moved[index]:
-                continue
-            for other, engines in moved.items():
-                if other != index and host in engines:
-                    return other, 0
-            return None, state.engines[host].world_size
-        raise self._no_count(index, None, _budget(state) is not None)
-
-    def _no_count(self, index: int, choice: Choice | None, known: bool = False) -> SweepError:
+    def _no_count(self, index: int, choice: Choice, known: bool = False) -> SweepError:
         """AC601; `known`: the cluster is, yet the engine takes none of its GPUs."""
-        axis = self._axes[index]
-        text = str((choice[index] if choice else axis.values[0]).value)
+        axis, text = self._axes[index], str(choice[index].value)
         message, hint = "how many GPUs the pattern is to fill is not known", f"write {text}@8"
         if known:
             message += ": the engine takes none of the cluster's"
@@ -295,9 +239,9 @@ class Base:
         end = (len(text), len(text))
         return SweepError("AC601", message, text=text, span=end, path=axis.dotted, hint=hint)
 
-    def _refuse_idle(self, state: ResolvedExperiment, index: int, choice: Choice) -> None:
+    def _refuse_idle(self, engines: list[Engine], index: int, choice: Choice) -> None:
         dotted = self._axes[index].dotted
-        engines = [e for e in state.engines.values() if dotted in (e.path, e.section.view.path)]
+        engines = [e for e in engines if dotted in (e.path, e.section.view.path)]
         if not engines or any(engine.active for engine in engines):
             return
         raise IdleEngineError(
@@ -310,31 +254,9 @@ class Base:
             )
         )
 
-    def _model_of(self, engines: set[str]) -> ModelFacts | None:
+    def _model_of(self, engines: list[Engine]) -> ModelFacts | None:
         """The model that every layout of these engines must fit."""
-        if isinstance(self._model, ModelFacts):
-            return self._model
-        if isinstance(self._model, dict) and len(engines) == 1:
-            facts = self._model.get(*engines)
-            return facts if isinstance(facts, ModelFacts) else None
-        return None
-
-
-_STANDARD = ("actor", "critic", "ref", "rollout")
-"""Engines of which a section is read in one way, whatever their backend is."""
-
-
-def _is_plain_spec(value: Any) -> bool:
-    return isinstance(value, str) and looks_like_spec(value) and "${" not in value
-
-
-def _gpus(state: ResolvedExperiment) -> int:
-    return sum(engine.gpus for engine in state.engines.values())
-
-
-def _budget(state: ResolvedExperiment) -> int | None:
-    """GPUs there are: of the cluster, or of one node where the scheduler uses no more."""
-    experiment = state.experiment
-    if state.mode == "single_controller" and experiment.scheduler == "local":
-        return experiment.n_gpus_per_node or None
-    return experiment.cluster_gpus
+        model = self._options.model
+        if isinstance(model, dict) and len(engines) == 1:
+            model = model.get(engines[0].name)
+        return model if isinstance(model, ModelFacts) else None

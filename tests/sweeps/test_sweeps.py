@@ -343,6 +343,25 @@ def test_engines_that_inherit_count_too() -> None:
     ]
 
 
+def test_engines_whose_size_is_computed_count_too() -> None:
+    critic = "megatron:d${areal.world_size:${actor.backend}}"
+    config = {**CONFIG, "critic": {"backend": critic}}
+    assert pairs("actor.backend=fsdp:d*t*", config=config) == [("fsdp:d2",), ("fsdp:t2",)]
+    config = {**CONFIG, "ref": {"backend": critic, **COLOCATED}}
+    assert pairs("actor.backend=fsdp:d*", config=config) == [("fsdp:d4",)]
+
+
+def test_an_engine_of_many_patterns_follows_the_right_one() -> None:
+    config = {
+        **CONFIG,
+        "cluster": {"n_nodes": 1, "n_gpus_per_node": 10},
+        "critic": {"backend": "fsdp:d2"},
+        "ref": {"backend": "${actor.backend}", **COLOCATED},
+    }
+    found = pairs("rollout.backend=sglang:d*", "actor.backend=fsdp:d*", config=config)
+    assert found == [(f"sglang:d{n}", f"fsdp:d{8 - n}") for n in range(1, 8)]
+
+
 def test_colocated_engines_have_the_gpus_of_their_host() -> None:
     config = {**CONFIG, "ref": {"backend": "fsdp:d4", **COLOCATED}}
     assert pairs("ref.backend=fsdp:d*t*", config=config) == [
