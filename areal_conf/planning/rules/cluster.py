@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from areal_conf.config.areal_defaults import LAUNCHERS
 from areal_conf.config.versions import AFTER_2_0, V1_0_4
 from areal_conf.errors import AllocationError, Diagnostic, Severity, counted
+from areal_conf.planning.rules.findings import finding
 from areal_conf.planning.rules.scheduling_spec import first_entry, granted
 from areal_conf.planning.state import NODE_GRANULAR, Engine, ResolvedExperiment, Rule, runs_on_v2
 from areal_conf.spec.backends import divisors
@@ -18,13 +19,7 @@ from areal_conf.spec.backends import divisors
 
 def check(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     """What every rule of the table finds."""
-    return (finding for rule in RULES for finding in rule(facts))
-
-
-def _finding(
-    severity: Severity, code: str, message: str, path: str, hint: str, text: str = ""
-) -> Diagnostic:
-    return Diagnostic.of(severity, AllocationError(code, message, path=path, hint=hint, text=text))
+    return (found for rule in RULES for found in rule(facts))
 
 
 def has_engines(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -33,7 +28,7 @@ def has_engines(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
         root = facts.experiment.root
         message = "no engine in this config: it has no section rollout, actor, critic, ref, teacher"
         hint = "write actor.backend=fsdp:d8, or name the engines in areal_plan.engines"
-        yield _finding("error", "AC301", message, root.at("actor.backend"), hint)
+        yield finding("error", "AC301", message, root.at("actor.backend"), hint)
 
 
 # -- the budget ---------------------------------------------------------------------------------
@@ -45,7 +40,7 @@ def known_scheduler(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     if kind is not None and kind not in LAUNCHERS:
         path = facts.experiment.root.at("scheduler.type")
         message = f"unknown scheduler {kind!r}"
-        yield _finding("error", "AC309", message, path, "write local, ray or slurm", kind)
+        yield finding("error", "AC309", message, path, "write local, ray or slurm", kind)
 
 
 def budget_known(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -53,7 +48,7 @@ def budget_known(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     if facts.experiment.cluster_gpus is None:
         path = facts.cluster_path
         hint = f"write {path}.n_nodes=2 {path}.n_gpus_per_node=8"
-        yield _finding("warning", "AC357", "no GPU budget known", path, hint)
+        yield finding("warning", "AC357", "no GPU budget known", path, hint)
 
 
 def within_budget(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -80,12 +75,12 @@ def within_budget(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
             shared = " ".join(_on_actor(e.section.view.at("scheduling_strategy")) for e in apart)
             hint = f"write {shared} to share the actor's GPUs, or {hint.removeprefix('write ')}"
         message = f"more GPUs than the cluster has: {facts.sum_text()} > {shape}"
-        yield _finding("error", "AC306", message, path, hint)
+        yield finding("error", "AC306", message, path, hint)
     elif facts.total < have and facts.total and not facts.unread():
         idle = have - facts.total
         hint = f"{shape} has {have} GPUs, {facts.sum_text()}: raise a d, or reduce n_nodes"
         message = f"{idle} of {have} GPUs {'is' if idle == 1 else 'are'} idle"
-        yield _finding("warning", "AC350", message, path, hint)
+        yield finding("warning", "AC350", message, path, hint)
 
 
 def nodes_ignored(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -107,13 +102,13 @@ def nodes_ignored(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
         if facts.total > per_node:
             what += f"; {facts.total} GPUs would share them"
         hint = f"use {who} ray or slurm for more nodes"
-        yield _finding("warning", "AC356", what, path, hint)
+        yield finding("warning", "AC356", what, path, hint)
     elif facts.scheduler in NODE_GRANULAR and facts.placement:
         asked = facts.placement.nodes()
         if asked > nodes:
             what = f"scheduler {kind} ignores n_nodes ({nodes}): it will ask for {asked} nodes"
             hint = f"write {path}={asked} ({facts.sum_text()})"
-            yield _finding("warning", "AC356", what, path, hint)
+            yield finding("warning", "AC356", what, path, hint)
 
 
 def spmd_exact(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -129,7 +124,7 @@ def spmd_exact(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
         hint = f"let the engines reserve {have} together, or change {facts.cluster_path}"
         who = f"the {state.launcher} launcher"
         message = f"{who} takes the whole cluster: {facts.sum_text()}, not {shape}"
-        yield _finding("error", "AC308", message, facts.cluster_path, hint)
+        yield finding("error", "AC308", message, facts.cluster_path, hint)
     for engine in state.active():
         if engine.serves and engine.gpus % per_node:
             yield _off_node(engine, per_node, f"the {state.launcher} launcher")
@@ -154,7 +149,7 @@ def _off_node(engine: Engine, per_node: int, who: str) -> Diagnostic:
         )
         hint += f": {engine.path}={engine.allocation.backend}:{dims}"
     message = f"{who} gives whole nodes of {per_node} GPUs; {engine.name} asks for {engine.gpus}"
-    return _finding("error", "AC307", message, engine.path, hint, engine.text)
+    return finding("error", "AC307", message, engine.path, hint, engine.text)
 
 
 def _near(gpus: int, per_node: int) -> int:
@@ -186,7 +181,7 @@ def whole_nodes(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
             asked = _near(engine.gpus, per_node) if whole else engine.gpus
             spec = f"{engine.allocation.backend}:d{max(1, asked // fits)}t{fits}"
             hint = f"write an instance that fits, such as {engine.path}={spec.replace('d1t', 't')}"
-            yield _finding("error", "AC307", message, engine.path, hint, engine.text)
+            yield finding("error", "AC307", message, engine.path, hint, engine.text)
         elif facts.scheduler == "slurm" and engine.gpus % per_node:
             yield _off_node(engine, per_node, "the slurm scheduler")
 
@@ -236,7 +231,7 @@ def straddling(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
             size = facts.placement.sizes[engine.name]
             message = f"{what} of {engine.name} ({size} GPUs each) {verb} nodes"
             hint = f"choose sizes that divide the {counted(facts.per_node or 0, 'GPU')} of a node"
-            yield _finding("warning", "AC351", message, engine.path, hint, engine.text)
+            yield finding("warning", "AC351", message, engine.path, hint, engine.text)
 
 
 def _on_actor(path: str) -> str:
@@ -251,7 +246,7 @@ def helpers_apart(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
             path = engine.section.view.at("scheduling_strategy")
             message = f"{engine.name} is not colocated and adds {counted(engine.gpus, 'GPU')}"
             hint = f"write {_on_actor(path)} to share the actor's GPUs"
-            yield _finding("warning", "AC352", message, path, hint)
+            yield finding("warning", "AC352", message, path, hint)
 
 
 def batch_divides(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -271,7 +266,7 @@ def batch_divides(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
             continue
         message = f"train_dataset.batch_size {batch} is not divisible by d {d} of {engine.name}"
         hint = f"write train_dataset.batch_size={-(-batch // d) * d}"
-        yield _finding("warning", "AC353", message, engine.path, hint, engine.text)
+        yield finding("warning", "AC353", message, engine.path, hint, engine.text)
 
 
 def _repeats(engine: Engine) -> bool:
@@ -305,7 +300,7 @@ def worker_counts(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
         )
         hint = "give both as many workers, or use scheduler ray or slurm of AReaL's main"
         severity: Severity = "error" if facts.strict and refuses else "warning"
-        yield _finding(severity, "AC354", message, engine.path, hint, engine.text)
+        yield finding(severity, "AC354", message, engine.path, hint, engine.text)
 
 
 _NO_P = {
@@ -329,7 +324,7 @@ def spmd_pipeline(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
             message = f"{engine.name} has p > 1, which {_NO_P[who or 'ray and slurm']}"
             hint = "write it with t alone, or use the single controller (scheduler.type=...)"
             severity: Severity = "error" if refuses else "warning"
-            yield _finding(severity, "AC355", message, engine.path, hint, engine.text)
+            yield finding(severity, "AC355", message, engine.path, hint, engine.text)
 
 
 def names_agree(facts: ResolvedExperiment) -> Iterator[Diagnostic]:

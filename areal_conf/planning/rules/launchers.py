@@ -13,6 +13,7 @@ from typing import Any
 from areal_conf.config.areal_defaults import DIRECTORIES
 from areal_conf.config.view import is_mapping, is_unset
 from areal_conf.errors import AllocationError, Diagnostic, Severity, wrong_type
+from areal_conf.planning.rules.findings import refused
 from areal_conf.planning.state import NODE_GRANULAR, Engine, ResolvedExperiment, Rule
 
 _STARTED = ("rollout", "actor")
@@ -46,13 +47,6 @@ def check(facts: ResolvedExperiment) -> list[Diagnostic]:
     return [finding for rule in RULES for finding in rule(facts)]
 
 
-def _refused(
-    facts: ResolvedExperiment, code: str, message: str, path: str, hint: str, text: str = ""
-) -> Diagnostic:
-    error = AllocationError(code, message, path=path, hint=hint, text=text)
-    return Diagnostic.of("error" if facts.strict else "warning", error)
-
-
 def _servers(facts: ResolvedExperiment) -> Engine | None:
     """The rollout that the launcher starts servers for."""
     rollout = facts.engines.get("rollout")
@@ -68,12 +62,12 @@ def engines_started(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     root, who = facts.experiment.root, f"the {facts.launcher} launcher"
     if facts.engines and "actor" not in facts.engines:
         path = root.at("actor")
-        yield _refused(facts, "AC318", f"{who} needs an actor", path, f"write {path}.backend")
+        yield refused(facts, "AC318", f"{who} needs an actor", path, f"write {path}.backend")
     for engine in facts.active():
         if engine.name not in _STARTED and engine.colocated_with is None:
             message = f"{who} starts rollout and actor alone, not {engine.name}"
             hint = f"use the single controller: {root.at('scheduler.type')}=slurm"
-            yield _refused(facts, "AC318", message, engine.path, hint, engine.text)
+            yield refused(facts, "AC318", message, engine.path, hint, engine.text)
 
 
 def shared_gpus(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -87,7 +81,7 @@ def shared_gpus(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
         message = f"{who} cannot put rollout and actor on the same GPUs"
         path = facts.experiment.root.at("allocation_mode")
         hint = "write + for |, or use the single controller"
-        yield _refused(facts, "AC318", message, path, hint)
+        yield refused(facts, "AC318", message, path, hint)
 
 
 def cluster_known(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -99,7 +93,7 @@ def cluster_known(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     path = facts.cluster_path
     message = f"the {facts.launcher} launcher deals out the cluster, whose size is not known"
     hint = f"write {path}.n_nodes and {path}.n_gpus_per_node"
-    yield _refused(facts, "AC319", message, path, hint)
+    yield refused(facts, "AC319", message, path, hint)
 
 
 def devices_left_alone(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -110,7 +104,7 @@ def devices_left_alone(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
             path = engine.section.view.at("scheduling_spec")
             message = "the slurm launcher sets CUDA_VISIBLE_DEVICES itself"
             hint = "take CUDA_VISIBLE_DEVICES out of env_vars"
-            yield _refused(facts, "AC318", message, path, hint)
+            yield refused(facts, "AC318", message, path, hint)
 
 
 def values_arrive_whole(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -133,7 +127,7 @@ def values_arrive_whole(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
                 hint = f"write the value of {name} within single quotes that are part of it"
             else:
                 continue
-            yield _refused(facts, "AC318", message, path, hint)
+            yield refused(facts, "AC318", message, path, hint)
 
 
 def _slurm_variables(facts: ResolvedExperiment) -> Iterator[tuple[Engine, dict[str, str]]]:

@@ -16,6 +16,7 @@ from areal_conf.config.experiment import Experiment
 from areal_conf.config.versions import AFTER_2_0, V1_0_3, V1_0_4
 from areal_conf.config.view import View, is_unset
 from areal_conf.errors import AllocationError, Diagnostic, clip, safe_repr
+from areal_conf.planning.rules.findings import refused
 from areal_conf.planning.state import Engine, ResolvedExperiment, Rule
 
 _NAMES = {"experiment_name": "_/", "trial_name": "-/"}
@@ -38,13 +39,6 @@ def check(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     if not facts.experiment.own_engines:
         for rule in RULES:
             yield from rule(facts)
-
-
-def _refused(
-    facts: ResolvedExperiment, code: str, message: str, path: str, hint: str, text: str = ""
-) -> Diagnostic:
-    error = AllocationError(code, message, path=path, hint=hint, text=text)
-    return Diagnostic.of("error" if facts.strict else "warning", error)
 
 
 def _value(facts: ResolvedExperiment, dotted: str, default: Any = None) -> Any:
@@ -92,7 +86,7 @@ def offload_enabled(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     if why:
         path = facts.experiment.root.at("enable_offload")
         message = f"{why}, and enable_offload is not true"
-        yield _refused(facts, "AC310", message, path, f"write {path}=true")
+        yield refused(facts, "AC310", message, path, f"write {path}=true")
 
 
 def weight_update_mode(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -108,11 +102,11 @@ def weight_update_mode(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     if facts.areal >= V1_0_3 and _take_turns(facts) and mode not in good:
         message = f"actor and rollout share GPUs, and weight_update_mode is {clip(str(mode))}"
         hint = " or ".join(f"{path}={one}" for one in good)
-        yield _refused(facts, "AC311", message, path, f"write {hint}", clip(str(mode)))
+        yield refused(facts, "AC311", message, path, f"write {hint}", clip(str(mode)))
     elif _is_awex(facts) and not has_awex:
         message = "weight_update_mode awex came after AReaL 2.0.0"
         hint = f"write {path}=disk, or install a newer AReaL"
-        yield _refused(facts, "AC311", message, path, hint, "awex")
+        yield refused(facts, "AC311", message, path, hint, "awex")
 
 
 def _is_awex(facts: ResolvedExperiment) -> bool:
@@ -131,7 +125,7 @@ def awex_backends(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
             message = f"weight_update_mode awex needs {needed} for {engine.name}"
             mode = pair[0].section.view.at("weight_update_mode")
             hint = f"write a {needed} backend, or {mode}=disk"
-            yield _refused(facts, "AC312", message, engine.path, hint, engine.text)
+            yield refused(facts, "AC312", message, engine.path, hint, engine.text)
 
 
 def megatron_lora(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -143,7 +137,7 @@ def megatron_lora(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
         path = pair[0].section.view.at("use_lora")
         message = "LoRA on a megatron actor does not go with sglang rollout"
         hint = f"write {pair[1].path} with vllm, {pair[0].path} with fsdp, or {path}=false"
-        yield _refused(facts, "AC313", message, path, hint)
+        yield refused(facts, "AC313", message, path, hint)
 
 
 def routed_experts(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -154,7 +148,7 @@ def routed_experts(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     if _backend(pair[1]) == "vllm":
         path = pair[1].section.view.at("return_routed_experts")
         hint = f"write {path}=false, or {pair[1].path} with sglang"
-        yield _refused(facts, "AC314", "vllm does not return routed experts", path, hint)
+        yield refused(facts, "AC314", "vllm does not return routed experts", path, hint)
 
 
 def controller_versions(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -172,7 +166,7 @@ def controller_versions(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
         ours, other = (clip(v if isinstance(v, str) else safe_repr(v)) for v in (actor, rollout))
         shown = f"actor._version is {ours}, rollout._version {other}"
         hint = f"write {path}={other}, or the other way round"
-        found = _refused(facts, "AC315", shown, path, hint, ours)
+        found = refused(facts, "AC315", shown, path, hint, ours)
         yield found if facts.areal >= V1_0_4 else replace(found, severity="warning")
 
 
@@ -193,7 +187,7 @@ def scheduler_set(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
         message = "the single controller needs a scheduler, and scheduler.type is null"
         several = (experiment.n_nodes or 1) > 1
         kinds = "ray or slurm" if several else "local, ray or slurm"
-        yield _refused(facts, "AC316", message, path, f"write {path}={kinds}")
+        yield refused(facts, "AC316", message, path, f"write {path}={kinds}")
 
 
 def controller_only(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -207,17 +201,17 @@ def controller_only(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     hint = f"start it by the single controller: {root.at('scheduler.type')}=local"
     if spmd and _value(facts, "actor.use_lora") is True:
         path = root.at("actor.use_lora")
-        yield _refused(facts, "AC317", "SPMD launchers have no LoRA", path, hint)
+        yield refused(facts, "AC317", "SPMD launchers have no LoRA", path, hint)
     if _value(facts, "rollout.agent.mode") != "online":
         return
     path = root.at("rollout.agent.mode")
     if spmd:
         message = "online agents need proxy workers, which SPMD launchers do not start"
-        yield _refused(facts, "AC317", message, path, hint, "online")
+        yield refused(facts, "AC317", message, path, hint, "online")
     elif facts.scheduler == "ray" and facts.areal < AFTER_2_0:
         message = "online agents need proxy workers, which scheduler ray lacks up to AReaL 2.0.0"
         hint = f"write {root.at('scheduler.type')}=local or slurm"
-        yield _refused(facts, "AC317", message, path, hint, "online")
+        yield refused(facts, "AC317", message, path, hint, "online")
 
 
 def launcher_keys(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -247,7 +241,7 @@ def launcher_keys(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
         path = experiment.root.at(missing[0])
         message = f"the SPMD launchers read {', '.join(missing)}, which the config does not set"
         hint = f"write {' '.join('++' + experiment.root.at(needed[key]) for key in missing)}"
-        yield _refused(facts, "AC319", message, path, hint)
+        yield refused(facts, "AC319", message, path, hint)
 
 
 def _is_set(experiment: Experiment, key: str) -> bool:

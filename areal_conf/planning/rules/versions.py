@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from areal_conf.config.versions import MAIN, V0_5_1, V1_0_3
-from areal_conf.errors import AllocationError, Diagnostic, clip
+from areal_conf.errors import Diagnostic, clip
 from areal_conf.legacy.carry_over import FIELD
 from areal_conf.legacy.dialects import NEWEST
+from areal_conf.planning.rules.findings import finding
 from areal_conf.planning.state import ResolvedExperiment, Rule
 
 _PAIR = 2
@@ -26,8 +27,7 @@ def check(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
 
 
 def _unread(message: str, path: str, hint: str, text: str = "") -> Diagnostic:
-    error = AllocationError("AC324", message, path=path, hint=hint, text=text)
-    return Diagnostic.of("warning", error)
+    return finding("warning", "AC324", message, path, hint, text)
 
 
 def _shown(facts: ResolvedExperiment) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from areal_conf.config.versions import AFTER_2_0, V1_0_4
 from areal_conf.config.view import is_mapping, is_unset
 from areal_conf.errors import AllocationError, Diagnostic, clip, safe_repr
+from areal_conf.planning.rules.findings import refused
 from areal_conf.planning.rules.scheduling_spec import first_entry, granted, read_spec
 from areal_conf.planning.state import Engine, ResolvedExperiment, Rule, forks, runs_on_v2
 
@@ -25,13 +26,6 @@ def check(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     if facts.mode == "single_controller" and not facts.experiment.own_engines:
         for rule in RULES:
             yield from rule(facts)
-
-
-def _refused(
-    facts: ResolvedExperiment, code: str, message: str, path: str, hint: str, text: str = ""
-) -> Diagnostic:
-    error = AllocationError(code, message, path=path, hint=hint, text=text)
-    return Diagnostic.of("error" if facts.strict else "warning", error)
 
 
 def _entry(engine: Engine) -> str:
@@ -53,7 +47,7 @@ def command_given(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
             path = f"{_entry(engine)}.cmd"
             message = f"scheduler local needs the command of the workers of {engine.name}"
             hint = f'write ++{path}="python -m areal.infra.rpc.rpc_server"'
-            yield _refused(facts, "AC325", message, path, hint)
+            yield refused(facts, "AC325", message, path, hint)
 
 
 def local_has_them(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -66,7 +60,7 @@ def local_has_them(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     if asked > have:
         path = facts.cluster_path
         message = f"scheduling_spec asks scheduler local for {asked} GPUs, which has {have}"
-        yield _refused(facts, "AC306", message, path, "write gpu: 1 for each rank")
+        yield refused(facts, "AC306", message, path, "write gpu: 1 for each rank")
 
 
 def ray_without_setup(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -78,7 +72,7 @@ def ray_without_setup(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
         if not is_unset(first_entry(engine, "additional_bash_cmds")):
             path = f"{_entry(engine)}.additional_bash_cmds"
             message = f"scheduler ray runs no additional_bash_cmds for the workers of {engine.name}"
-            yield _refused(facts, "AC325", message, path, "set what they need by env_vars")
+            yield refused(facts, "AC325", message, path, "set what they need by env_vars")
 
 
 def ray_fractions(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -99,12 +93,12 @@ def ray_fractions(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
             if forks(engine):
                 message = f"{engine.name} is colocated with {gpus} GPUs a worker: ray takes one"
                 hint = "give it GPUs of its own, or one GPU to each worker"
-                yield _refused(facts, "AC325", message, path, hint)
+                yield refused(facts, "AC325", message, path, hint)
         elif _shared_placement(facts, engine) and gpus * _RAY_SHARE % 10:
             share = gpus * _RAY_SHARE / 10
             message = f"a worker of {engine.name} would take {share} GPUs, which Ray refuses"
             hint = f"write ++{path}.ray_placement_strategy=separate"
-            yield _refused(facts, "AC325", message, path, hint)
+            yield refused(facts, "AC325", message, path, hint)
 
 
 def _of_a_worker(facts: ResolvedExperiment, engine: Engine) -> int:
@@ -134,7 +128,7 @@ def teacher_on_one_node(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     if teacher.active and _of_a_worker(facts, teacher) > per_node and teacher.serves:
         message = "scheduler ray starts servers over several nodes for rollout, not for teacher"
         hint = f"write a t of at most {per_node}"
-        yield _refused(facts, "AC325", message, teacher.path, hint, teacher.text)
+        yield refused(facts, "AC325", message, teacher.path, hint, teacher.text)
 
 
 def one_entry_of_v2(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -145,7 +139,7 @@ def one_entry_of_v2(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
         if spec and spec.entries == 2 and not engine.serves and runs_on_v2(facts, engine):
             path = spec.path.removesuffix("[0]")
             message = f"the controller v2 takes one scheduling_spec for {engine.name}, not 2"
-            yield _refused(facts, "AC363", message, path, f"give {path} one entry")
+            yield refused(facts, "AC363", message, path, f"give {path} one entry")
 
 
 def rollout_forks(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -160,7 +154,7 @@ def rollout_forks(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
     if facts.experiment.value("rollout.agent.mode") != "online":
         path = rollout.section.view.at("scheduling_strategy.fork")
         message = "rollout without workers of its own has none for the evaluation"
-        yield _refused(facts, "AC305", message, path, f"write {path}=true")
+        yield refused(facts, "AC305", message, path, f"write {path}=true")
 
 
 def api_url_read(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
@@ -202,13 +196,13 @@ def delta_weight_update(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
             message = f"enable_delta_weight_update needs {needed} for {key}, which is {shown}"
             written = str(needed).lower() if isinstance(needed, bool) else needed
             hint = f"write ++{path}={written}, or actor.enable_delta_weight_update=false"
-            yield _refused(facts, "AC311", message, path, hint, shown)
+            yield refused(facts, "AC311", message, path, hint, shown)
     for name, backend in (("actor", "megatron"), ("rollout", "sglang")):
         engine = facts.engines.get(name)
         if engine and engine.allocation and engine.allocation.backend != backend:
             message = f"enable_delta_weight_update needs {backend} for {name}"
             hint = f"write {engine.path} with {backend}, or actor.enable_delta_weight_update=false"
-            yield _refused(facts, "AC311", message, engine.path, hint, engine.text)
+            yield refused(facts, "AC311", message, engine.path, hint, engine.text)
 
 
 def teacher_nested(facts: ResolvedExperiment) -> Iterator[Diagnostic]:
