@@ -26,7 +26,7 @@ def print_ranking(ranked: Sequence[Ranked], left_out: Mapping[str, int], console
     serves = ranked[0].allocation.role == "inference"
     table = Table(box=None, pad_edge=False)
     table.add_column("layout", no_wrap=True)
-    for name in ("", "GiB a GPU", *(("requests",) if serves else ("time", "most of it"))):
+    for name in ("memory", "GiB a GPU", *(("requests",) if serves else ("time", "costs most"))):
         table.add_column(name)
     table.add_column("warnings")
     for one in ranked:
@@ -86,7 +86,10 @@ def _notes(ranked: Sequence[Ranked], left_out: Mapping[str, int], serves: bool) 
     if serves:
         notes.append("order: cache room a GPU, requests at once; about equal rooms: small first")
     else:
-        notes.append("time: relative to the first that fits, estimated; compare within this table")
+        notes += [
+            "time: estimated, beside the fastest that fits or may fit; compare within this table",
+            "costs most: the largest part of a step beside its matrix products",
+        ]
         notes += [f"assumed: {word}" for word in USUAL_WORDS]
     told = {x.code: x for one in ranked for x in one.warnings}
     notes += [f"{code}: {error.message}" for code, error in sorted(told.items())]
