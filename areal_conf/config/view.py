@@ -66,11 +66,8 @@ class View:
                 dataclass that fails to give its value.
         """
         data = self._data
-        kind = type(data)
         try:
-            if kind is dict or (kind is not Tree and _is_plain_mapping(data)):
-                value = data.get(key, default)
-            elif kind is not Tree and _is_dataclass(data):
+            if type(data) not in (dict, Tree) and _is_dataclass(data):
                 value = getattr(data, key, default)
             else:
                 value = data.get(key, default) if key in data else default
@@ -128,10 +125,6 @@ class View:
 
 _PLAIN = {dict, Tree, str, int, float, bool, type(None), list}
 """Types of which it is plain whether they are a section; the others are asked."""
-
-
-def _is_plain_mapping(data: object) -> bool:
-    return isinstance(data, Mapping) and not hasattr(data, "_get_node")
 
 
 def _is_dataclass(data: object) -> bool:
