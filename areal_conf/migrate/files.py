@@ -144,18 +144,18 @@ def _judge(result: FileMigration, target: Target, kind: Kind, apart: bool) -> No
     elif kind == "shell":
         result.new, uses = edited_script(result.old, target, result.path)
     else:
-        uses = list(command_lines(result.old, target, result.path))
+        is_config = kind == "yaml"
+        uses = list(command_lines(result.old, target, result.path, is_config=is_config))
     if kind == "yaml":
         migration = migrate_yaml(result.old, target, file=result.path, apart=apart)
         result.new, result.found = migration.new, migration.found
-        uses = [use for use in uses if "command line" in use.error.message]
         if result.new is not None and target == "controller":
             fitting = "slurm" if migration.several_nodes else "local"
             scheduler = migration.scheduler or fitting
             key = "scheduler.type" if migration.has_scheduler else "+scheduler.type"
             named = shlex.quote(str(result.path))
             result.command = f"python3 SCRIPT --config {named} {key}={scheduler}"
-    result.found += [Found(use.line, "warning", use.error) for use in uses]
+    result.found += uses
 
 
 def _mentions(data: bytes) -> bool:

@@ -11,7 +11,8 @@ import shlex
 from pathlib import Path
 
 from areal_conf.legacy.carry_over import FIELD
-from areal_conf.migrate.usages import Use, commands, reported, rewritten
+from areal_conf.migrate.outcome import Found
+from areal_conf.migrate.usages import commands, reported, rewritten
 
 _HEREDOC = re.compile(r"<<-?\s*[\"'\\]?(\w+)")
 _IS_SET = re.compile(rf"\+{{0,2}}{FIELD}=[^=]", re.DOTALL)
@@ -19,13 +20,13 @@ _NOT_RUN = ("echo", "printf", "export", "alias", "declare", "local", "readonly",
 """Words behind which a command is text of another one."""
 
 
-def edited_script(text: str, target: str, file: Path | None) -> tuple[str | None, list[Use]]:
+def edited_script(text: str, target: str, file: Path | None) -> tuple[str | None, list[Found]]:
     """The text with its simple commands rewritten (None: as it is), and what is left by hand."""
     if FIELD not in text:
         return None, []
     lines = text.split("\n")
     bare = [line.rstrip("\r") for line in lines]
-    uses: list[Use] = []
+    uses: list[Found] = []
     new: list[str] = []
     quoted_to = ""
     for first, last in commands(bare):

@@ -18,6 +18,7 @@ from areal_conf.errors import AllocationError, clip
 from areal_conf.files import TooLargeError, read_limited
 from areal_conf.legacy.allocation_mode import AllocationMode
 from areal_conf.legacy.carry_over import FIELD
+from areal_conf.migrate.outcome import Found
 
 _SETS = re.compile(
     rf"""(?<![\w.$-])(?:
@@ -40,17 +41,16 @@ _LEVELS = 5
 """Folders above a script in which the config of a command is looked for."""
 
 
-class Use(NamedTuple):
-    """One place that uses the old string; `error` is AC528 or AC529, with what to write."""
-
-    line: int
-    error: AllocationError
-
-
-def command_lines(text: str, target: str = "controller", file: Path | None = None) -> Iterator[Use]:
+def command_lines(
+    text: str, target: str = "controller", file: Path | None = None, *, is_config: bool = False
+) -> Iterator[Found]:
     """Command lines (and fields of YAML in documents) that set an `allocation_mode`.
 
-    `file` is where the text is from, so that the configs its commands name are found.
+    Args:
+        text: of a document, or the comments of a config.
+        target: what is to start the commands.
+        file: where the text is from, so that the configs its commands name are found.
+        is_config: whether fields are those of the config itself.
     """
     if FIELD not in text:
         return
@@ -59,7 +59,7 @@ def command_lines(text: str, target: str = "controller", file: Path | None = Non
         command = lines[first:last]
         if any(_SETS.search(line) for line in command):
             yield from reported(command, first + 1, target, file)
-        else:
+        elif not is_config:
             yield from _field_lines(command[0], first + 1)
 
 
@@ -115,7 +115,7 @@ def rewritten(command: list[str], target: str, file: Path | None = None) -> list
 
 def reported(
     command: list[str], number: int, target: str, file: Path | None = None
-) -> Iterator[Use]:
+) -> Iterator[Found]:
     """What there is to change by hand in a command whose first line has that number."""
     for i, (line, one) in enumerate(zip(command, rewritten(command, target, file), strict=True)):
         if one.sets:
@@ -126,7 +126,7 @@ def reported(
             continue
         hint = one.reason or f"write {one.line.strip()}"
         error = AllocationError("AC528", message, text=clip(line.strip(), 400), hint=hint)
-        yield Use(number + i, error)
+        yield Found(number + i, "warning", error)
 
 
 class ConfigKeys:
@@ -235,7 +235,7 @@ def _quoted(key: str, values: list[str]) -> str:
     return override if plain == values else f"'{override}'"
 
 
-def _field_lines(line: str, number: int) -> Iterator[Use]:
+def _field_lines(line: str, number: int) -> Iterator[Found]:
     m = _FIELD_LINE.match(line)
     if m is None or m[1] != m[3]:
         return
@@ -246,13 +246,13 @@ def _field_lines(line: str, number: int) -> Iterator[Use]:
     fields = ", ".join(f'{engine}.backend: "{spec}"' for engine, spec in spelled.items())
     message = "a config in this text sets allocation_mode"
     error = AllocationError("AC528", message, text=clip(line.strip(), 400), hint=f"write {fields}")
-    yield Use(number, error)
+    yield Found(number, "warning", error)
 
 
 # -- Python -------------------------------------------------------------------------------------
 
 
-def python_uses(text: str) -> Iterator[Use]:
+def python_uses(text: str) -> Iterator[Found]:
     """Imports of AReaL's `AllocationMode`, reads of ``config.allocation_mode``, and overrides."""
     if FIELD not in text and _FROM_AREAL not in text:
         return
@@ -270,7 +270,7 @@ def python_uses(text: str) -> Iterator[Use]:
             yield use
 
 
-def _uses_of(node: ast.AST) -> Iterator[Use]:
+def _uses_of(node: ast.AST) -> Iterator[Found]:
     if isinstance(node, ast.ImportFrom):
         if (node.module or "").partition(".")[0] != "areal_conf":
             for alias in node.names:
@@ -293,24 +293,24 @@ def _uses_of(node: ast.AST) -> Iterator[Use]:
                 yield _sets(node.lineno + i, None)
 
 
-def _sets(line: int, value: ast.AST | None) -> Use:
+def _sets(line: int, value: ast.AST | None) -> Found:
     text = value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else "$"
     arguments, reason = _arguments(text)
     error = AllocationError(
         "AC529", f"sets {FIELD}", hint=f"write {arguments}" if arguments else reason
     )
-    return Use(line, error)
+    return Found(line, "warning", error)
 
 
-def _python(line: int, message: str) -> Use:
+def _python(line: int, message: str) -> Found:
     hint = (
         "read config.ENGINE.backend with areal_conf.ModelAllocation.from_str; "
         "areal_conf.AllocationMode reads the old strings"
     )
-    return Use(line, AllocationError("AC529", message, hint=hint))
+    return Found(line, "warning", AllocationError("AC529", message, hint=hint))
 
 
-def _lines_of_python(text: str) -> Iterator[Use]:
+def _lines_of_python(text: str) -> Iterator[Found]:
     """The same, line by line, where the code cannot be parsed."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.lstrip().startswith("#"):
