@@ -51,15 +51,15 @@ def _edited(command: list[str], target: str, file: Path | None) -> list[str] | N
     """The lines of a simple command, rewritten; None where it is none."""
     if not any(FIELD in line for line in command) or command[0].lstrip().startswith("#"):
         return None
+    parts = rewritten(command, target, file)
+    if any(part.reason for part in parts) or not any(part.sets for part in parts):
+        return None
     before = _words(command)
     if before is None or sum(map(bool, map(_IS_SET.match, before))) != 1:
         return None
     if any(FIELD in word and not _IS_SET.match(word) for word in before):
         return None
     if before[0] in _NOT_RUN or any("`" in line or "$(" in line for line in command):
-        return None
-    parts = rewritten(command, target, file)
-    if any(part.reason for part in parts) or not any(part.sets for part in parts):
         return None
     lines = [part.line for part in parts]
     after = _words(lines)

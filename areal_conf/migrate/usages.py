@@ -101,6 +101,8 @@ def rewritten(command: list[str], target: str, file: Path | None = None) -> list
         reasons: list[str] = []
 
         def replaced(m: re.Match[str], reasons: list[str] = reasons) -> str:
+            if reasons:  # the first one is told, and nothing can be written
+                return m[0]
             typed = m["plus"] or m["sign"] or ""
             arguments, reason = _arguments(_value(m), target, keys, "++" if typed else "")
             reasons += [reason] * bool(reason)
@@ -211,10 +213,22 @@ def _modes(value: str) -> list[AllocationMode]:
     try:
         return [AllocationMode.from_str(value)]
     except AllocationError:
-        parts = re.split(r",(?![^(]*\))", value)
+        parts = _alternatives(value)
         if len(parts) == 1:
             raise
         return [AllocationMode.from_str(part) for part in parts]
+
+
+def _alternatives(value: str) -> list[str]:
+    """The values of a sweep: between commas outside parentheses."""
+    parts, start, depth = [], 0, 0
+    for sign in re.finditer(r"[(),]", value):
+        if sign[0] != ",":
+            depth = max(0, depth + (1 if sign[0] == "(" else -1))
+        elif not depth:
+            parts.append(value[start : sign.start()])
+            start = sign.end()
+    return [*parts, value[start:]]
 
 
 def _overrides(mode: AllocationMode, target: str) -> dict[str, str]:

@@ -465,7 +465,7 @@ def test_long_lines_take_linear_time(line: str, tmp_path: Path) -> None:
     edited_script(line + "\n", "controller", tmp_path / "a.sh")
     quoted = line.replace("'", "").replace('"', "").replace("\n", " ").replace("\\", "")
     migrate_yaml(f"{MODE}note: '{quoted}'\nactor: {{x: 1}}\n")
-    assert time.process_time() - start < 15
+    assert time.process_time() - start < 3
 
 
 BOMBS = {
