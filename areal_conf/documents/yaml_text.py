@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from areal_conf.errors import clip
@@ -117,15 +117,20 @@ def load(text: str, *, lenient: bool = False) -> Any:
         raise BadYamlError("the file holds several documents", nodes[1].start_mark.line + 1)
     for node in nodes:
         refuse_bomb(node)
-    return loaded(text, own)
+    # Merges are written into a node as it becomes a value: it can become one only once.
+    return _value_of(lambda: own("").construct_document(nodes[0]), text) if nodes else None
 
 
-def loaded(text: str, own: Any = None) -> Any:
-    """`load`, of a text whose nodes `refuse_bomb` has seen; by its own loader, or the given."""
+def loaded(text: str) -> Any:
+    """`load`, of a text whose nodes `refuse_bomb` has seen."""
     import yaml
 
+    return _value_of(lambda: yaml.load(text, Loader=loader(text)), text)
+
+
+def _value_of(construct: Callable[[], Any], text: str) -> Any:
     try:
-        return yaml.load(text, Loader=own or loader(text))
+        return construct()
     except Exception as error:  # a value or key that there is no type for, too
         raise fault_of(error, text) from None
 

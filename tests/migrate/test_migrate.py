@@ -739,13 +739,13 @@ def test_utf16(tree: Path) -> None:
 
 
 def test_a_large_file(tree: Path) -> None:
-    more = "".join(f"  key_{i}: value {i}  # comment\n  list_{i}: [1, 2]\n" for i in range(45000))
+    more = "".join(f"  key_{i}: value {i}  # comment\n  list_{i}: [1, 2]\n" for i in range(7000))
     path = tree / "large.yaml"
     path.write_text(f"{GRPO}large:\n{more}")
-    assert path.stat().st_size > 2 * 10**6
+    assert path.stat().st_size > 3 * 10**5
     start = time.process_time()
     assert migrate("--write", path) == 0
-    assert time.process_time() - start < 60
+    assert time.process_time() - start < 10
     assert path.read_text() == f"{MIGRATED}large:\n{more}"
 
 
