@@ -15,7 +15,7 @@ import dataclasses
 import json
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -451,18 +451,30 @@ def percentile(values: Iterable[float], share: float) -> float:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the accuracy by family."""
-    parser = argparse.ArgumentParser(description="Accuracy of the estimates of memory by family.")
+    about = "Accuracy of the estimates of memory by family."
+    return print_report(arguments, about, lambda files: report(read_rows(files)), _lines)
+
+
+def print_report(
+    arguments: list[str] | None,
+    about: str,
+    report_of: Callable[[list[str]], dict[str, Any]],
+    lines_of: Callable[[dict[str, Any]], Iterable[str]],
+) -> int:
+    """Print what `report_of` finds in files of published figures, as lines or as JSON."""
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("files", nargs="+", metavar="FILE.tsv", help="published figures")
     parser.add_argument("--json", action="store_true", help="one JSON object, with every row")
     chosen = parser.parse_args(arguments)
-    found = report(read_rows(chosen.files))
-    if chosen.json:
-        print(json.dumps(found))
-        return 0
-    print(f"{'family':14} {'n':>4} {'median %':>9} {'p90 %':>7} {'inside':>7}")
-    for name, row in found["families"].items():
-        print(f"{name:14} {row['n']:4} {row['median']:9.2f} {row['p90']:7.2f} {row['inside']:7.2f}")
+    found = report_of(chosen.files)
+    print(json.dumps(found) if chosen.json else "\n".join(lines_of(found)))
     return 0
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    yield f"{'family':14} {'n':>4} {'median %':>9} {'p90 %':>7} {'inside':>7}"
+    for name, row in found["families"].items():
+        yield f"{name:14} {row['n']:4} {row['median']:9.2f} {row['p90']:7.2f} {row['inside']:7.2f}"
 
 
 if __name__ == "__main__":

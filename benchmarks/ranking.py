@@ -11,13 +11,11 @@ share of layouts that ran of which it says so.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
-import json
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +30,7 @@ from areal_conf.estimate.timing.step import step_time
 from areal_conf.estimate.training import training_memory
 from areal_conf.model import ModelFacts
 from areal_conf.spec.allocation import ModelAllocation
-from benchmarks.memory import RECOMPUTE, Row, Settings, model_facts, read_rows
+from benchmarks.memory import RECOMPUTE, Row, Settings, model_facts, print_report, read_rows
 
 SCALING = "aleph-alpha-scaling"
 """A framework of its own: see `own_settings`."""
@@ -243,20 +241,16 @@ def _percent(value: float | None) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the figures of each source."""
-    parser = argparse.ArgumentParser(description="The order of layouts, held to published runs.")
-    parser.add_argument("files", nargs="+", metavar="FILE.tsv", help="published runs")
-    parser.add_argument("--json", action="store_true", help="one JSON object")
-    chosen = parser.parse_args(arguments)
-    found = report(read_rows(chosen.files))
-    if chosen.json:
-        print(json.dumps(found))
-        return 0
-    print(f"{'n':>4} {'tau':>6} {'regret %':>9} {'OOM said %':>11} {'good refused %':>15}  source")
+    about = "The order of layouts, held to published runs."
+    return print_report(arguments, about, lambda files: report(read_rows(files)), _lines)
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    yield f"{'n':>4} {'tau':>6} {'regret %':>9} {'OOM said %':>11} {'good refused %':>15}  source"
     for name, row in found["groups"].items():
         tau = "-" if row["tau"] is None else f"{row['tau']:.3f}"
         shares = [_percent(row[key]) for key in ("regret", "oom_said", "good_refused")]
-        print(f"{row['n']:4} {tau:>6} {shares[0]:>9} {shares[1]:>11} {shares[2]:>15}  {name}")
-    return 0
+        yield f"{row['n']:4} {tau:>6} {shares[0]:>9} {shares[1]:>11} {shares[2]:>15}  {name}"
 
 
 if __name__ == "__main__":

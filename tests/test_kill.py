@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 import yaml
 from hydra_app import HYDRA_MAIN, App
+from launched import experiment
 from paths import FAKES
 
 from areal_conf.cli import entry
@@ -238,29 +239,14 @@ for moment in map(float, sys.argv[1:]):
 """
 
 
-def experiment(folder: Path) -> dict[str, object]:
-    return {
-        "experiment_name": "exp",
-        "trial_name": "trial",
-        "allocation_mode": "",
-        "cluster": {
-            "n_nodes": 1,
-            "n_gpus_per_node": 4,
-            "fileroot": str(folder / "root"),
-            "name_resolve": {"nfs_record_root": str(folder / "names")},
-        },
-        "recover": {"mode": "disabled"},
-        "scheduler": {"type": "local"},
-        "actor": {"backend": "fsdp:d2"},
-    }
-
-
 def test_files_written_over_and_over(tmp_path: Path) -> None:
     """``export -o``, ``plan -o``, the files of the callback and those of a launch.
 
     The process that is killed is forked from one that has imported everything.
     """
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(experiment(tmp_path)))
+    (tmp_path / "config.yaml").write_text(
+        yaml.safe_dump(experiment(tmp_path, 4, scheduler={"type": "local"}))
+    )
     (tmp_path / "train.py").touch()
     points = map(str, moments("over and over"))
     Run(["-c", OVER_AND_OVER, *points], tmp_path).end(patience=PATIENCE + 15 * KILLS)
@@ -312,7 +298,9 @@ time.sleep(0.5)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(experiment(tmp_path)))
+    (tmp_path / "config.yaml").write_text(
+        yaml.safe_dump(experiment(tmp_path, 4, scheduler={"type": "local"}))
+    )
     (tmp_path / "train.py").write_text(RANK)
     return tmp_path
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Need(NamedTuple):
-    """What one job asks Ray for: `nodes` bundles of `gpus` GPUs and `cpus` CPUs."""
+class Bundles(NamedTuple):
+    """The placement group of one job: `nodes` bundles of `gpus` GPUs and `cpus` CPUs."""
 
     nodes: int
     gpus: int
@@ -87,15 +87,15 @@ class RayLaunch:
                 job = self._composed(overrides, first + i)
                 shown = " ".join(filter_overrides(overrides))
                 try:
-                    need = self._need(job)
+                    bundles = self._bundles(job)
                 except AllocationError as error:
                     log.error(f"\t#{first + i} : {shown} : {error}")
                     refusal = PlanRefused("The plan of this job has errors: it was not started.")
                     results[i] = _failed(job, refusal)
                     continue
-                log.info(f"\t#{first + i} : {shown} : {need}")
-                _warn_if_it_waits(need)
-                reference, group = self._start(job, need)
+                log.info(f"\t#{first + i} : {shown} : {bundles}")
+                _warn_if_it_waits(bundles)
+                reference, group = self._start(job, bundles)
                 running[reference] = (i, job, group)
             while running:
                 _collect(running, results)
@@ -126,7 +126,7 @@ class RayLaunch:
             job.hydra.job.num = number
         return job
 
-    def _need(self, job: DictConfig) -> Need:
+    def _bundles(self, job: DictConfig) -> Bundles:
         from areal_conf.planning.result import plan
 
         nodes, gpus = self.nodes, self.gpus_per_node
@@ -135,19 +135,19 @@ class RayLaunch:
             made.raise_for_errors()
             nodes = made.nodes if nodes is None else nodes
             gpus = made.gpus_per_node if gpus is None else gpus
-        return Need(max(1, nodes), gpus, self.cpus_per_node)
+        return Bundles(max(1, nodes), gpus, self.cpus_per_node)
 
-    def _start(self, job: DictConfig, need: Need) -> tuple[Any, Any]:
+    def _start(self, job: DictConfig, bundles: Bundles) -> tuple[Any, Any]:
         import ray
         from hydra.core.singleton import Singleton
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        strategy = "STRICT_SPREAD" if need.nodes > 1 else "STRICT_PACK"
-        group = placement_group([need.bundle] * need.nodes, strategy=strategy)
+        strategy = "STRICT_SPREAD" if bundles.nodes > 1 else "STRICT_PACK"
+        group = placement_group([bundles.bundle] * bundles.nodes, strategy=strategy)
         run = ray.remote(_run_job).options(
-            num_cpus=need.cpus,
-            num_gpus=need.gpus,
+            num_cpus=bundles.cpus,
+            num_gpus=bundles.gpus,
             max_retries=0,  # a job that died has done something already
             scheduling_strategy=PlacementGroupSchedulingStrategy(
                 group,
@@ -217,14 +217,15 @@ def _failed(job: DictConfig, error: Exception) -> JobReturn:
     )
 
 
-def _warn_if_it_waits(need: Need) -> None:
+def _warn_if_it_waits(bundles: Bundles) -> None:
     """Say so where the cluster has no such nodes now: it may grow, or the job waits for ever."""
     import ray
 
     fit = [
         node
         for node in ray.nodes()
-        if node["Alive"] and all(node["Resources"].get(k, 0) >= v for k, v in need.bundle.items())
+        if node["Alive"]
+        and all(node["Resources"].get(k, 0) >= v for k, v in bundles.bundle.items())
     ]
-    if len(fit) < need.nodes:
-        log.warning(f"the Ray cluster has no {need} now: the job waits until it has")
+    if len(fit) < bundles.nodes:
+        log.warning(f"the Ray cluster has no {bundles} now: the job waits until it has")

@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -53,6 +54,38 @@ class FirstProcess:
         return self.task(cfg) if os.environ.get("SLURM_PROCID", "0") == "0" else None
 
 
+@dataclass(frozen=True)
+class SweepSettings:
+    """What ``hydra.sweeper`` says of a sweep; see `hydra_plugins.areal_conf` for the meaning.
+
+    Raises:
+        SweepError: AC309 for a setting that is of the wrong type.
+    """
+
+    max_batch_size: int | None = None
+    on_invalid: OnInvalid = "prune"
+    on_warning: OnWarning = "keep"
+    root: str = ""
+    model: Any = None
+    gpu: Any = None
+    order: Order = "given"
+    best: int | None = None
+    dry: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("max_batch_size", "best"):
+            number = getattr(self, name)
+            if number is not None and not (type(number) is int and number > 0):
+                raise _unusable(name, number, "a whole number from 1, or null")
+        for name, kind in (("on_invalid", OnInvalid), ("on_warning", OnWarning), ("order", Order)):
+            if getattr(self, name) not in (words := get_args(kind)):
+                raise _unusable(name, getattr(self, name), " or ".join(words))
+        if not isinstance(self.dry, bool):
+            raise _unusable("dry", self.dry, "true or false")
+        if not isinstance(self.root, str):
+            raise _unusable("root", self.root, "the dotted path of a package")
+
+
 class SweepRun:
     """One sweep, from what is swept to what its jobs returned.
 
@@ -60,58 +93,16 @@ class SweepRun:
         config: the config of the sweep, with Hydra's own.
         context: Hydra's.
         task: what each job runs.
-        max_batch_size: jobs launched at a time; None for all.
-        on_invalid: prune combinations that cannot run, or refuse the sweep for one of them.
-        on_warning: keep combinations whose layouts are warned of, or prune them.
-        root: dotted path of the package that holds the experiment.
-        model: a model config to hold layouts to.
-        gpu: the card that memory and time are estimated for.
-        order: which jobs come first.
-        best: how many of them run; None: all.
-        dry: print the jobs with their estimates, and start none.
+        settings: fields of `SweepSettings`.
     """
 
     def __init__(
-        self,
-        config: DictConfig,
-        context: HydraContext,
-        task: TaskFunction,
-        max_batch_size: int | None = None,
-        on_invalid: OnInvalid = "prune",
-        root: str = "",
-        model: Any = None,
-        on_warning: OnWarning = "keep",
-        gpu: Any = None,
-        order: Order = "given",
-        best: int | None = None,
-        dry: bool = False,
+        self, config: DictConfig, context: HydraContext, task: TaskFunction, **settings: Any
     ) -> None:
         self.config = config
         self.context = context
         self.task = task
-        for name, number in (("max_batch_size", max_batch_size), ("best", best)):
-            if number is not None and not (type(number) is int and number > 0):
-                raise _unusable(name, number, "a whole number from 1, or null")
-        for name, word, words in (
-            ("on_invalid", on_invalid, get_args(OnInvalid)),
-            ("on_warning", on_warning, get_args(OnWarning)),
-            ("order", order, get_args(Order)),
-        ):
-            if word not in words:
-                raise _unusable(name, word, " or ".join(words))
-        if not isinstance(dry, bool):
-            raise _unusable("dry", dry, "true or false")
-        if not isinstance(root, str):
-            raise _unusable("root", root, "the dotted path of a package")
-        self.max_batch_size = max_batch_size
-        self.on_invalid: OnInvalid = on_invalid
-        self.on_warning: OnWarning = on_warning
-        self.root = root
-        self.model = model
-        self.gpu = gpu
-        self.order: Order = order
-        self.best = best
-        self.dry = dry
+        self.settings = SweepSettings(**settings)
         self._report: Report | None = None
         self._needs: dict[str, Need] = {}
 
@@ -122,13 +113,13 @@ class SweepRun:
             SweepError: where the sweep is not started.
         """
         jobs = self._jobs(arguments)
-        if self.dry:
+        if self.settings.dry:
             for line in listed(jobs):
                 print(line)
             return []
         self._save()
         self._warn_of_one_directory(len(jobs))
-        size = self.max_batch_size or len(jobs)
+        size = self.settings.max_batch_size or len(jobs)
         returns = []
         with self._record(jobs).kept() as record, self._noting(record):
             for first in range(0, len(jobs), size):
@@ -151,7 +142,7 @@ class SweepRun:
         about = {
             "started": time.time(),
             "process": process,
-            "order": self.order,
+            "order": self.settings.order,
             "combinations": self._report.total,
             "left_out": left_out,
         }
@@ -181,10 +172,11 @@ class SweepRun:
     def _jobs(self, arguments: Sequence[str]) -> list[Job]:
         try:
             axes = read_axes(arguments, self.context.config_loader)
-            sweep = LayoutSweep(axes, self._compose, self.root, self.model, self._card())
+            chosen = self.settings
+            sweep = LayoutSweep(axes, self._compose, chosen.root, chosen.model, self._card())
             self._report = sweep.report
             try:
-                return sweep.jobs(self.on_invalid, self.on_warning, self.order, self.best)
+                return sweep.jobs(chosen.on_invalid, chosen.on_warning, chosen.order, chosen.best)
             finally:
                 for line in sweep.report.lines():
                     log.info(line)
@@ -199,7 +191,8 @@ class SweepRun:
 
     def _card(self) -> Card | None:
         try:
-            return None if self.gpu is None else read_card(self.gpu)
+            gpu = self.settings.gpu
+            return None if gpu is None else read_card(gpu)
         except AllocationError as error:
             raise SweepError.because(error, "hydra.sweeper.gpu") from None
 
@@ -321,7 +314,7 @@ class SweepRun:
         if key not in self._needs:
             cfg = self._compose(overrides)
             try:
-                need = need_of(cfg, self.root)
+                need = need_of(cfg, self.settings.root)
                 if self._kind() == "ray":
                     _refuse_several_nodes(need, overrides)
                 else:

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
+from launched import experiment
 from omegaconf import OmegaConf
 from paths import FAKES
 
@@ -41,23 +42,6 @@ def main(argv):
 if __name__ == "__main__":
     main(sys.argv[1:])
 """
-
-
-def experiment(tmp_path: Path, **changes: Any) -> dict[str, Any]:
-    base: dict[str, Any] = {
-        "experiment_name": "exp",
-        "trial_name": "t1",
-        "allocation_mode": "",
-        "cluster": {
-            "n_nodes": 1,
-            "n_gpus_per_node": 2,
-            "fileroot": str(tmp_path / "root"),
-            "name_resolve": {"nfs_record_root": str(tmp_path / "names")},
-        },
-        "recover": {"mode": "disabled"},
-        "actor": {"backend": "fsdp:d2"},
-    }
-    return base | changes
 
 
 @pytest.fixture

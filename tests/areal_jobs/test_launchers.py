@@ -25,6 +25,7 @@ from hydra.types import HydraContext
 from hydra_app import BASE, NEXT
 from hypothesis import given
 from hypothesis import strategies as st
+from launched import experiment
 from omegaconf import OmegaConf
 from paths import FAKES
 
@@ -54,21 +55,14 @@ if "SLOW" in os.environ:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    config: dict[str, Any] = {
-        "experiment_name": "exp",
-        "trial_name": "my-trial",
-        "allocation_mode": "",
-        "cluster": {
-            "n_nodes": 1,
-            "n_gpus_per_node": 4,
-            "fileroot": str(tmp_path / "root"),
-            "name_resolve": {"nfs_record_root": str(tmp_path / "names")},
-        },
-        "recover": {"mode": "disabled"},
-        "scheduler": {"type": "local"},
-        "actor": {"backend": "fsdp:d2", "trial_name": "${trial_name}"},
-        "note": "",
-    }
+    config = experiment(
+        tmp_path,
+        4,
+        trial_name="my-trial",
+        scheduler={"type": "local"},
+        actor={"backend": "fsdp:d2", "trial_name": "${trial_name}"},
+        note="",
+    )
     (tmp_path / "f.yaml").write_text(yaml.safe_dump(config))
     (tmp_path / "app.py").write_text(APP)
     (tmp_path / "train.py").write_text(SCRIPT)
