@@ -31,7 +31,7 @@ class Effort:
 
 
 FULL = Effort(pairs=11, seconds=0.05)
-QUICK = Effort(pairs=2, seconds=0.002)
+QUICK = Effort(pairs=1, seconds=0.002)
 
 
 @dataclass(frozen=True)
@@ -154,11 +154,16 @@ def compare(
 
 def _repeats(job: Job, effort: Effort) -> int:
     """Calls of `job` that take long enough for the clock; the first, which warms up, is free."""
-    job()
+    if seconds(job) > _LONG * effort.seconds:
+        return 1
     repeats = 1
     while (spent := seconds(job, repeats) * repeats) < effort.seconds:
         repeats = max(repeats + 1, min(10 * repeats, int(repeats * effort.seconds / spent)))
     return repeats
+
+
+_LONG = 50
+"""A first call that takes so many times what a pass must take is no matter of warming up."""
 
 
 def seconds(job: Job, repeats: int = 1) -> float:

@@ -21,10 +21,12 @@ import yaml
 from launched import experiment
 from omegaconf import OmegaConf
 from paths import FAKES
+from processes import Done
 
 from areal_conf import AllocationError
 from areal_conf.areal import rank_script, runner, supervisor
 from areal_conf.areal.job import Job, prepare
+from areal_conf.cli.entry import main
 from areal_conf.planning.options import PlanOptions
 
 SCRIPT = """
@@ -180,6 +182,25 @@ def launch(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.fixture
+def launch_here(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., Done]:
+    """A launch in this process, for what is refused before anything starts."""
+    monkeypatch.syspath_prepend(FAKES)
+
+    def launched(directory: Path, *words: str) -> Done:
+        monkeypatch.chdir(directory)
+        capfd.readouterr()
+        try:
+            status = main(["launch", "--launcher", "local", *words])
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return Done(status, *capfd.readouterr())
+
+    return launched
+
+
 def contents(directory: Path) -> dict[str, str]:
     return {
         str(file.relative_to(directory)): file.read_text()
@@ -200,7 +221,11 @@ def contents(directory: Path) -> dict[str, str]:
 )
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)])
 def test_a_job_is_not_made_over_its_own_script_or_config(
-    tmp_path: Path, script_name: str, config_name: str, dry: tuple[str, ...]
+    tmp_path: Path,
+    script_name: str,
+    config_name: str,
+    dry: tuple[str, ...],
+    launch_here: Callable[..., Done],
 ) -> None:
     for folder in ("ranks", "sub"):
         (tmp_path / folder).mkdir()
@@ -211,24 +236,26 @@ def test_a_job_is_not_made_over_its_own_script_or_config(
         (tmp_path / script_name).write_text(SCRIPT)
     (tmp_path / config_name).write_text(yaml.safe_dump(experiment(tmp_path)))
     before = contents(tmp_path)
-    done = launch(tmp_path, script_name, config_name, "--dir", ".", *dry)
-    assert done.returncode == 2, done.stderr
-    assert "the job would overwrite it" in done.stderr
+    done = launch_here(tmp_path, script_name, config_name, "--dir", ".", *dry)
+    assert done.status == 2, done.err
+    assert "the job would overwrite it" in done.err
     assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize(
     "name", ["areal.log", "areal.yaml", "allocation.json", "job.json", "ranks/0.json", "rank.py"]
 )
-def test_what_no_launch_made_is_left_alone(tmp_path: Path, name: str) -> None:
+def test_what_no_launch_made_is_left_alone(
+    tmp_path: Path, name: str, launch_here: Callable[..., Done]
+) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     (tmp_path / "f.yaml").write_text(yaml.safe_dump(experiment(tmp_path)))
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text('{"mine": true}')
     before = contents(tmp_path)
-    done = launch(tmp_path, "train.py", "f.yaml", "--dir", ".")
-    assert done.returncode == 2
-    assert "would overwrite" in done.stderr
+    done = launch_here(tmp_path, "train.py", "f.yaml", "--dir", ".")
+    assert done.status == 2
+    assert "would overwrite" in done.err
     assert contents(tmp_path) == before
 
 
@@ -400,26 +427,24 @@ def test_dry_run_says_what_would_run(script: Path, config: Path) -> None:
 
 @pytest.mark.parametrize("options", [(), ("--dry-run",)])
 def test_a_file_where_the_jobs_directory_would_be(
-    script: Path, config: Path, options: tuple[str, ...]
+    script: Path, config: Path, options: tuple[str, ...], launch_here: Callable[..., Done]
 ) -> None:
-    command = [sys.executable, "-m", "areal_conf", "launch", "--launcher", "local", *options]
-    words = [str(script), str(config), "--dir", str(config / "job")]
-    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.endswith(f"{config}: Not a directory\n")
+    words = [*options, str(script), str(config), "--dir", str(config / "job")]
+    done = launch_here(config.parent, *words)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.endswith(f"{config}: Not a directory\n")
 
 
-def test_wrong_usage(script: Path, config: Path) -> None:
+def test_wrong_usage(script: Path, config: Path, launch_here: Callable[..., Done]) -> None:
     for words, status in (
         ((str(script),), 2),
         ((str(script), str(config), str(config)), 2),
         ((str(script), str(config.parent / "none.yaml")), 2),
         ((str(script), str(config), "actor.backend=fsdp:d2p2"), 1),
     ):
-        command = [sys.executable, "-m", "areal_conf", "launch", "--launcher", "local", *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == status, done.stderr
-        assert "Traceback" not in done.stderr
+        done = launch_here(config.parent, *words)
+        assert done.status == status, done.err
+        assert "Traceback" not in done.err
 
 
 # -- what is refused ------------------------------------------------------------------------------

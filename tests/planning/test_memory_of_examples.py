@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from pathlib import Path
 
@@ -15,13 +16,15 @@ EXAMPLES = sorted((CASES / "areal-examples").glob("*.yaml"))
 EXAMPLES = [path for path in EXAMPLES if "sky" not in path.name]
 
 
+composed = functools.cache(compose_file)
+
+
 @pytest.mark.parametrize("areal", ["1.0.4", "2.0.0", "main"])
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_each_engine_has_a_verdict_or_a_reason(path: Path, areal: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cfg = compose_file(str(path))
-        made = plan(cfg, gpu="H100", areal=areal)
+        made = plan(composed(path), gpu="H100", areal=areal)
     told = {warning.path for warning in made.warnings if warning.code == "AC708"}
     running = [engine for engine in made.engines.values() if engine.active and engine.allocation]
     for engine in running:
@@ -50,7 +53,7 @@ def test_each_engine_has_a_verdict_or_a_reason(path: Path, areal: str) -> None:
     ],
 )
 def test_what_its_authors_run_is_not_refused(name: str, engine: str) -> None:
-    cfg = compose_file(str(CASES / "areal-examples" / f"{name}.yaml"))
+    cfg = composed(CASES / "areal-examples" / f"{name}.yaml")
     memory = plan(cfg, gpu="H100", areal="1.0.4").engines[engine].memory
     assert memory is not None
     assert memory.verdict != "no", memory
