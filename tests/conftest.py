@@ -31,9 +31,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 SLOW = {
     "app/test_hydra_apps.py",
     "app/test_examples.py",
+    "app/test_where_it_runs.py",
     "areal_jobs/test_launch.py",
     "areal_jobs/test_launchers.py",
     "cli/test_completion.py",
+    "cli/test_pasted_hints.py",
     "docs/test_docs.py",
     "docs/test_error_codes.py",
     "docs/test_guides.py",
@@ -56,6 +58,8 @@ ONE_LINE = {
     "docs/test_docs.py",
     "docs/test_error_codes.py",
     "legacy/test_allocation_mode.py",
+    "planning/test_agreement.py",
+    "planning/test_memory_of_examples.py",
     "planning/test_placement.py",
     "report/test_svg.py",
     "test_benchmarks.py",
@@ -70,7 +74,7 @@ ONE_LINE = {
     "test_surroundings.py",
     "test_typing.py",
 }
-ONE_LINE_FOLDERS = {"estimate", "model", "spec"}
+ONE_LINE_FOLDERS = {"estimate", "model", "spec", "suggest"}
 """Files and folders that say little more on a second Hydra line. CI runs them on both."""
 
 

@@ -305,6 +305,7 @@ def areal_conf_run(config: Path, *words: str) -> subprocess.CompletedProcess[str
     return subprocess.run([*command, *words], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_run_becomes_the_command(config: Path) -> None:
     done = areal_conf_run(
         config,
@@ -319,6 +320,7 @@ def test_run_becomes_the_command(config: Path) -> None:
     assert "critic.backend: unset, taken from actor" in done.stderr
 
 
+@pytest.mark.slow
 def test_run_refuses_before_the_command_starts(config: Path) -> None:
     done = areal_conf_run(config, "--config", str(config), "scheduler.type=local")
     assert (done.returncode, done.stdout) == (1, "")

@@ -211,6 +211,7 @@ def run_app(folder: Path, *args: str, python: tuple[str, ...] = ()) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_python_shows_it_by_default_once_per_process(tmp_path: Path) -> None:
     shown = run_app(tmp_path, "-m", "job=1,2", f"allocation_mode={MODE}")
     assert shown.count("AllocationModeDeprecationWarning") == 1
@@ -223,6 +224,7 @@ def test_it_is_not_shown_where_the_mode_is_empty(tmp_path: Path) -> None:
     assert "Deprecation" not in shown
 
 
+@pytest.mark.slow
 def test_the_users_filters_come_first(tmp_path: Path) -> None:
     mode = f"allocation_mode={MODE}"
     for option in ("ignore", "ignore::DeprecationWarning"):

@@ -233,6 +233,7 @@ def test_devices_and_pipes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("form", ["human", "github", "json", "sarif"])
+@pytest.mark.slow
 def test_names_that_are_not_utf8(form: str, tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9 \xff.yaml")
     write(tmp_path, {name: "actor: {backend: fsdp:d4p2}\n"})

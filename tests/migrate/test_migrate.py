@@ -738,6 +738,7 @@ def test_utf16(tree: Path) -> None:
     assert path.read_bytes() == b"\xff\xfe" + MIGRATED.encode("utf-16-le")
 
 
+@pytest.mark.slow
 def test_a_large_file(tree: Path) -> None:
     more = "".join(f"  key_{i}: value {i}  # comment\n  list_{i}: [1, 2]\n" for i in range(7000))
     path = tree / "large.yaml"

@@ -432,6 +432,7 @@ def test_huge_files_and_devices(config: Path, capsys: pytest.CaptureFixture[str]
     assert "AC520: cannot be read: it is a device" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_names_that_are_not_utf8(config: Path) -> None:
     name = os.fsdecode(b"caf\xe9 '\xff.yaml")
     config.rename(config.parent / name)

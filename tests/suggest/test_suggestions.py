@@ -166,6 +166,7 @@ def test_gpus_fill_nodes() -> None:
 
 
 @pytest.mark.parametrize(("gpus", "bar"), [(64, 2), (512, 10)])
+@pytest.mark.slow
 def test_it_is_fast(gpus: int, bar: float) -> None:
     """In seconds of the processor, three times the bar: the machine may be busy."""
     start = time.process_time()

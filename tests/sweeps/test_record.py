@@ -64,6 +64,7 @@ def record_of(app: App) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_sweep_is_recorded(app: App) -> None:
     done = app.run("-m", f"{LAYOUTS},fsdp:d9", "note='',oom")
     assert done.returncode == 1
@@ -90,6 +91,7 @@ def test_a_sweep_is_recorded(app: App) -> None:
     assert gather(app.directory / "out") == found
 
 
+@pytest.mark.slow
 def test_what_had_ended_is_there_after_a_kill(app: App) -> None:
     process = subprocess.Popen(
         [sys.executable, "app.py", "-m", LAYOUTS, "note='',slow"],
@@ -116,6 +118,7 @@ def test_what_had_ended_is_there_after_a_kill(app: App) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_dry_starts_nothing(app: App) -> None:
     (app.directory / "tiny.json").write_text(
         '{"model_type": "llama", "num_attention_heads": 8, "num_hidden_layers": 4, '

@@ -625,6 +625,7 @@ def test_settings_of_memory_that_are_swept_count() -> None:
 # -- size ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_ten_thousand_combinations() -> None:
     sizes = (1, 2, 4, 8, 16)
     servers = [f"sglang:d{d}t{t}p{p}" for d in sizes for t in sizes for p in sizes[:4]]
