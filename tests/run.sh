@@ -20,7 +20,7 @@ environment() { # NAME PACKAGE... : the virtual environment NAME with this packa
 tests() { # ENVIRONMENT MARKS ARGUMENT... : the default tests, several at a time; many of them wait
   local name=$1 marks=$2
   shift 2
-  ".venvs/$name/bin/python" -m pytest -q -n 3 --dist worksteal -m "$DEFAULT$marks" "$@"
+  ".venvs/$name/bin/python" -m pytest -q -n "${WORKERS:-3}" --dist worksteal -m "$DEFAULT$marks" "$@"
 }
 DEFAULT='not (interop or slurm or ray or torch or apps or packaging or browser or models)'
 
@@ -34,7 +34,7 @@ lint() {
 
 quick() { # the inner loop of a change: no process is started, nothing of AReaL, half a minute
   environment hydra13 -e '.[test,lint,joblib,submitit]' 'hydra-core==1.3.*' 'omegaconf==2.3.*'
-  tests hydra13 ' and not slow' tests
+  WORKERS=2 tests hydra13 ' and not slow' tests
 }
 
 hydra13() {

@@ -58,6 +58,7 @@ def brute(backend: str, gpus: int, folded: bool = False) -> set[Sizes]:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.slow
 def test_all_layouts_up_to_64_gpus(backend: str) -> None:
     for gpus in range(1, 65):
         found = [a.parallel.sizes for a in layouts(f"{ALL[backend]}@{gpus}")]
@@ -112,6 +113,7 @@ def test_any_plain_pattern(backend: str, sizes: dict[str, str], gpus: int, rando
     st.integers(1, 24),
     st.booleans(),
 )
+@pytest.mark.slow
 def test_any_folded_pattern(
     backend: str, attn: dict[str, str], ffn: dict[str, str], gpus: int, parentheses: bool
 ) -> None:

@@ -160,7 +160,6 @@ sections = st.recursive(
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
 )
-@pytest.mark.slow
 def test_every_export(
     inside: dict[str, Any], teacher: dict[str, Any], root: str, refers: bool
 ) -> None:

@@ -290,6 +290,7 @@ def test_other_endings_are_refused_by_name(
     assert "c.yaml" in err
 
 
+@pytest.mark.slow
 def test_a_huge_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     lines = "".join(f"k{i}: {{a: {i}, b: [x, y]}}\n" for i in range(1000))
     (tmp_path / "c.yaml").write_text(PPO + lines, encoding="utf-8")
@@ -344,6 +345,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "--version")[1].startswith("areal-conf 0.")
 
 
+@pytest.mark.slow
 def test_as_a_module_without_terminal_or_locale(config: Path) -> None:
     env = {"PATH": os.environ["PATH"], "LC_ALL": "C", "PYTHONPATH": ":".join(sys.path)}
     env.update(PYTHONCOERCECLOCALE="0", PYTHONUTF8="0", TERM="dumb")
@@ -356,6 +358,7 @@ def test_as_a_module_without_terminal_or_locale(config: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_closed_pipe_is_no_traceback(config: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "areal_conf", "plan", str(config), "--format", "json"],
@@ -372,6 +375,7 @@ def test_closed_pipe_is_no_traceback(config: Path) -> None:
 
 @pytest.mark.skipif(not EXAMPLES.exists(), reason="no shared cases here")
 @pytest.mark.parametrize("name", sorted(p.name for p in EXAMPLES.glob("*.yaml")))
+@pytest.mark.slow
 def test_example_files_give_a_plan_or_a_clear_refusal(
     capsys: pytest.CaptureFixture[str], name: str
 ) -> None:

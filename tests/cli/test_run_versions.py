@@ -27,6 +27,7 @@ scheduler: {type: slurm}
         (["--areal", "1.0.4", "--allow", "AC324"], True),
     ],
 )
+@pytest.mark.slow
 def test_a_flat_teacher(tmp_path: Path, options: list[str], runs: bool) -> None:
     (tmp_path / "config.yaml").write_text(CONFIG)
     (tmp_path / "train.py").write_text("print('it runs')\n")

@@ -154,6 +154,7 @@ _spec = st.one_of(
 
 
 @given(st.lists(_spec, min_size=1, max_size=4), st.sampled_from(["", "+", "++"]))
+@pytest.mark.slow
 def test_specs_arrive_unchanged(specs: list[str], prefix: str) -> None:
     (override,) = as_typed([f"{prefix}actor.backend={','.join(specs)}"])
     assert elements(override) == specs
@@ -172,6 +173,7 @@ def test_quoting_is_undone_by_hydra(text: str) -> None:
 
 
 @given(st.lists(_spec, min_size=1, max_size=4))
+@pytest.mark.slow
 def test_a_sweeper_gets_what_is_written_for_hydra(specs: list[str]) -> None:
     value = ",".join(map(for_hydra, [*specs, "fsdp:d8"]))
     override = parsed(f"a.backend={value}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,6 +77,7 @@ FACTS = st.builds(
     gpu=st.one_of(st.none(), st.floats(0.1, 300)),
     trains=st.sampled_from([None, False]),
 )
+@pytest.mark.slow
 def test_a_figure_or_a_word(
     spec: str,
     facts: ModelFacts,

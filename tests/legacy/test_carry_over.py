@@ -218,6 +218,7 @@ def test_python_shows_it_by_default_once_per_process(tmp_path: Path) -> None:
     assert "rollout.backend=sglang:d4p1t1 actor.backend=fsdp:d4p1t1" in shown
 
 
+@pytest.mark.slow
 def test_it_is_not_shown_where_the_mode_is_empty(tmp_path: Path) -> None:
     shown = run_app(tmp_path)
     assert "ran" in shown

@@ -274,6 +274,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)
 @pytest.mark.parametrize("before", [ACTOR, "defaults: [_self_]\n" + ACTOR])
+@pytest.mark.slow
 def test_bombs(text: str, before: str, tmp_path: Path) -> None:
     write(tmp_path, {"a.yaml": before + text, "b.yaml": text})
     start = time.process_time()
@@ -284,12 +285,14 @@ def test_bombs(text: str, before: str, tmp_path: Path) -> None:
     assert time.process_time() - start < 10
 
 
+@pytest.mark.slow
 def test_many_merges_are_no_bomb(tmp_path: Path) -> None:
     text = "base: &base {a: 1, b: 2}\n" + "".join(f"x{i}: {{<<: *base}}\n" for i in range(2000))
     write(tmp_path, {"a.yaml": ACTOR + text})
     assert codes(tmp_path / "a.yaml") == []
 
 
+@pytest.mark.slow
 def test_a_large_file_is_looked_at_first(tmp_path: Path) -> None:
     rows = "".join(
         f"  - {{id: {i}, text: some words of a row, tags: [a, b]}}\n" for i in range(100_000)
@@ -388,6 +391,7 @@ documents = st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(data=documents, composed=st.booleans(), below=st.booleans())
+@pytest.mark.slow
 def test_check_agrees_with_plan(
     tmp_path_factory: pytest.TempPathFactory, data: dict[str, object], composed: bool, below: bool
 ) -> None:

@@ -155,6 +155,7 @@ _specs = st.builds(
 @given(st.one_of(_specs, _joined(st.lists(_pieces, max_size=10)), st.text(max_size=12)))
 @example("fsdp:d8\n")
 @example("fsdp:d8\x85")
+@pytest.mark.slow
 def test_pattern_agrees_with_the_parser_on_any_text(text: str) -> None:
     agree(text)
 

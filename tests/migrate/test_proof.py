@@ -357,6 +357,7 @@ def section(name: str, rng: random.Random, merged: list[str]) -> str:
     return f"{name}:{anchor}\n" + "".join(f"  {line}\n" for line in lines) + more
 
 
+@pytest.mark.slow
 def test_generated_migrations() -> None:
     """The plan of a migrated file is the one it had; 10,000 with AREAL_CONF_MIGRATIONS=10000."""
     rng = random.Random(int(os.environ.get("AREAL_CONF_SEED", "13")))

@@ -330,6 +330,7 @@ _json = st.recursive(
 
 
 @given(st.dictionaries(_names, _json, max_size=10))
+@pytest.mark.slow
 def test_any_mapping_is_read_or_refused(config: dict[str, Any]) -> None:
     try:
         facts = read_model(config)

@@ -97,6 +97,7 @@ def test_equal_nodes_are_drawn_once() -> None:
     assert len(page.of_class("gpu")) == 8
 
 
+@pytest.mark.slow
 def test_a_million_gpus_make_a_small_page() -> None:
     cfg = {
         "actor": {"backend": "fsdp:d131072"},

@@ -327,6 +327,7 @@ explanation(ModelAllocation.from_str("megatron:d2t2e2"), console)
 """
 
 
+@pytest.mark.slow
 def test_c_locale_in_a_process_of_its_own() -> None:
     env = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii", "NO_COLOR": "1"}
     env.pop("PYTHONUTF8", None)

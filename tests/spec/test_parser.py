@@ -624,6 +624,7 @@ def read(text: str) -> ModelAllocation | AllocationError:
 
 @given(near_specs)
 @settings(max_examples=400)
+@pytest.mark.slow
 def test_any_text_parses_or_raises_allocation_error(text: str) -> None:
     found = read(text)
     if isinstance(found, ModelAllocation):
@@ -647,6 +648,7 @@ def test_any_text_parses_or_raises_allocation_error(text: str) -> None:
 @example("megatron:(attn:d4|ffn:e4")
 @example("fsdp:d0000004")
 @example("archon:(attn:d4t2|ffn:t4e2)")
+@pytest.mark.slow
 def test_a_text_has_a_meaning_or_faults_with_a_cure(text: str) -> None:
     grammar = Grammar(text)
     assert (grammar.spec() is None) == bool(grammar.faults)
@@ -662,6 +664,7 @@ def test_every_kind_of_fault_has_a_cure_and_every_cure_a_fault() -> None:
 
 @given(specs(), specs())
 @settings(max_examples=200)
+@pytest.mark.slow
 def test_equal_meaning_is_equal_canonical_form(one: str, other: str) -> None:
     a, b = read(one), read(other)
     if isinstance(a, ModelAllocation) and isinstance(b, ModelAllocation):

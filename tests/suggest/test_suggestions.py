@@ -36,6 +36,7 @@ def spec(suggestion: Any, engine: str) -> str:
     return str(suggestion.engines[engine]["spec"])
 
 
+@pytest.mark.slow
 def test_every_suggestion_fills_the_cluster_and_plans() -> None:
     for suggestion in suggested().suggestions:
         cfg = compose_default(["areal/experiment=grpo", *suggestion.overrides])

@@ -116,6 +116,7 @@ def test_a_key_without_values_leaves_no_job(values: str) -> None:
         sweep("actor.lr=1,2", f"seed={values}")
 
 
+@pytest.mark.slow
 def test_patterns_that_mean_too_much_are_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("areal_conf.sweeps.combinations.MAX_EXPANDED", 100)
     config = {
