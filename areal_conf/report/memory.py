@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from areal_conf.errors import counted
+from areal_conf.report.colours import VERDICTS
 
 if TYPE_CHECKING:
     from areal_conf.planning.memory_result import EngineMemory, PlanMemory, SharedMemory
@@ -64,13 +65,11 @@ def memory_summary(memory: PlanMemory | None) -> list[str]:
     ]
 
 
-BAR_STYLE = (
-    ".ac .mt{fill:#cfd4da}"
-    ".ac .mf{fill:#2a7f3f}.ac .mm{fill:#c77700}.ac .mn{fill:#c62828}.ac .mu{fill:#666}\n"
-)
+_BAR_CLASSES = {"fits": "mf", "may": "mm", "no": "mn", "unknown": "mu"}
+_FILLED = "".join(f".ac .{_BAR_CLASSES[word]}{{fill:{fill}}}" for word, fill in VERDICTS.items())
+BAR_STYLE = f".ac .mt{{fill:#cfd4da}}{_FILLED}\n"
 """Style of a memory bar in a picture: its track, and what fills it by verdict."""
 
-_BAR_CLASSES = {"fits": "mf", "may": "mm", "no": "mn", "unknown": "mu"}
 _BAR_HEIGHT = 4
 MEMORY_ROOM = 6
 """Height that a bar takes below the cells of a node."""

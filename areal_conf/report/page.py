@@ -13,6 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from areal_conf.report import page_assets
+from areal_conf.report.colours import IN_TURN
 
 if TYPE_CHECKING:
     from areal_conf.planning.result import EnginePlan, Plan
@@ -255,7 +256,7 @@ def _rank(engine: EnginePlan, number: int, name: str, rank: int) -> str:
         high = min(100.0, 100 * memory["step"][1] / memory["gpu"])
         bar = f'<u class="v-{escape(str(memory["verdict"]))}" style="width:{high:.0f}%"></u>'
     return (
-        f'<span class="rank e{number % page_assets.COLOURS}" tabindex="0" data-n="{number}" {data} '
+        f'<span class="rank e{number % len(IN_TURN)}" tabindex="0" data-n="{number}" {data} '
         f'title="{escape(name)}, rank {rank}: {shown or "alone"}">'
         f"<b>{escape(name)}</b> <small>{shown or f'rank {rank}'}</small>{bar}</span>"
     )

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-COLOURS = 6
-"""Fills of engines; they repeat after that many."""
+from areal_conf.report.colours import IN_TURN, PARTS
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
-_FILLS = ("#77aadd", "#ee8866", "#44bb99", "#eedd88", "#ffaabb", "#99ddff")
-"""Paul Tol's "light" scheme, made for dark text on it and told apart with any colour vision."""
-
-_PART_FILLS = (
-    "#4477aa", "#66ccee", "#228833", "#ccbb44", "#ee6677", "#aa3377", "#bbbbbb", "#4477aa",
-)  # fmt: skip
-
-_RULES = "".join(f".e{n}{{background:{fill}}}" for n, fill in enumerate(_FILLS)) + "".join(
-    f".bar .m{n}{{background:{fill}}}" for n, fill in enumerate(_PART_FILLS)
+_RULES = "".join(f".e{n}{{background:{fill}}}" for n, fill in enumerate(IN_TURN)) + "".join(
+    f".bar .m{n}{{background:{fill}}}" for n, fill in enumerate(PARTS)
 )
 
 STYLE = (

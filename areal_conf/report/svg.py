@@ -13,6 +13,7 @@ from unicodedata import east_asian_width
 from xml.sax.saxutils import escape
 
 from areal_conf.errors import clip, counted
+from areal_conf.report.colours import COLOURS, INK, MORE_COLOURS, PAPER
 from areal_conf.report.memory import (
     BAR_STYLE,
     MEMORY_ROOM,
@@ -37,21 +38,6 @@ from areal_conf.report.terminal import engine_notes, summary
 if TYPE_CHECKING:
     from areal_conf.planning.result import EnginePlan, Plan
 
-
-COLOURS = {
-    "rollout": "#77aadd",
-    "actor": "#ee8866",
-    "critic": "#44bb99",
-    "ref": "#eedd88",
-    "teacher": "#ffaabb",
-}
-"""Fills of the standard engines: Paul Tol's "light" scheme, made for dark text on it and told
-apart with any colour vision (personal.sron.nl/~pault)."""
-
-MORE_COLOURS = ("#99ddff", "#bbcc33", "#aaaa00", "#c9b3e6")
-"""Fills of other engines, in turn."""
-
-INK, PAPER = "#111111", "#ffffff"
 
 _WIDEST, _WIDEST_OF_MANY, _MOST_MIDDLING = 1560, 2000, 128
 _MARGIN = 24
